@@ -38,7 +38,7 @@ sanitized=('format:^format_(random|golden)$' encoders: runtime: c_api: data: fuz
   emulator/simt: 'simt:random|batch|handles|swap|pool|custom|non_owning')
 if [[ $mode == long ]]; then
   # The planner's sweeps over thousands of random networks are left to the tests leg: they take minutes here.
-  sanitized+=('planner:network|layout|validator|json|check_graph|training_graph|items|fastest|trace|kineto|stacked'
+  sanitized+=('planner:network|layout|validator|json|check_graph|training_graph|items|fastest|trace|kineto|repeat_graph'
     models: 'gpu:harness|rows' 'executor:smoke|kernels|swap')
 fi
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 ENTRY = re.compile(r"  (\S.*?)(?:\s{2,}(\S.*))?")
-BEHIND = [
+AFTER = [
     ("EXIT STATUS", [
         ("0", "done"),
         ("1", "failed while running, or verify found faults"),
@@ -73,7 +73,7 @@ def page(ask):
             own = [entry for entry in entries if not entry[0].startswith(("-h,", "--help"))]
             if own:
                 lines += [f".SS {title}", *listing(own)]
-    for title, entries in BEHIND:
+    for title, entries in AFTER:
         lines += [f'.SH "{title}"', *listing(entries)]
     return "\n".join(lines) + "\n"
 

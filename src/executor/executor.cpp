@@ -89,7 +89,7 @@ executor::executor(planner::plan p, const executor_options& options)
     arena_ = runtime::arena(static_cast<std::size_t>(bytes));
   } catch (const error& e) {
     throw error(e.code(),
-                fmt::format("executor: plan: expected room for {} bytes, which the plan of {} takes "
+                fmt::format("executor: plan: expected memory for {} bytes, which the plan of {} takes "
                             "under policy {}, got none ({})",
                             bytes, g.name, planner::to_string(plan_.chosen_policy), e.what()));
   }
@@ -148,7 +148,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
   for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
     auxiliary_operand a;
     if (const planner::buffer_id b = st.optional_outputs[i]; b >= 0) {
-      a.wanted = true;
+      a.requested = true;
       a.stored = plan_.choices[index(o.optional_outputs[i])].stored;
       a.bytes = kept_bytes_for_writing(o.optional_outputs[i], b);
     }
@@ -183,7 +183,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
     p.evaluation = k;
     p.evaluation.training = false;
     for (auxiliary_operand& a : p.evaluation.optional_outputs)
-      a.wanted = false;
+      a.requested = false;
   }
   return p;
 }
@@ -324,7 +324,7 @@ bool executor::everything_stored() const {
 
 bool executor::compute(std::size_t i, std::int64_t step) {
   running_ = i;
-  // All encodes are behind us: a map that did not fit would be missed only now.
+  // All encodes are done: a map that did not fit would be missed only now.
   if (i == first_backward_step_ && !everything_stored()) return false;
   if (options_.stop && options_.stop()) {
     throw error(errc::interrupted, fmt::format("executor: step {}: interrupted before step {} of {} of the "

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets; what moves to
-/// the host does so behind the computation (runtime/swap/swap_engine.hpp). A step is a transaction: if a
+/// the host does so in the background (runtime/swap/swap_engine.hpp). A step is a transaction: if a
 /// sparse map does not fit, a copy fails or the step is interrupted, weights, momentum and running statistics
 /// are those before it, and it can be run again, under this plan or another.
 
@@ -28,8 +28,8 @@ struct executor_options {
 #else
   bool poison_freed = true;  ///< overwrite buffers with signalling NaNs when their last step is over
 #endif
-  /// Memory behind the map region, as a share of it, that no plan uses: touched_peak() would see a stray
-  /// write.
+  /// Memory past the end of the map region, as a share of it, that no plan uses: touched_peak() would see a
+  /// stray write.
   double slack = 0.25;
   /// How copies to the host run; `poison` follows poison_freed.
   runtime::swap_settings swap;
@@ -67,7 +67,7 @@ struct stash_observation {
 struct step_times {
   double total = 0, encode = 0, decode = 0, recompute = 0;
   double swap = 0;    ///< computation stood still for copies
-  double update = 0;  ///< behind all steps of the plan, not in total
+  double update = 0;  ///< after all steps of the plan, not in total
 };
 
 /// Not thread-safe: one step at a time. Uses OpenMP threads as the plan says.
@@ -92,7 +92,7 @@ class executor {
   step_result train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                          std::int64_t step, const sgd_settings& sgd);
 
-  /// The same without any update: gradients can be read afterwards, those that share their place excepted.
+  /// The same without any update: gradients can be read afterwards, except those that share memory.
   step_result gradient_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                             std::int64_t step);
 
@@ -162,7 +162,7 @@ class executor {
   planner::plan plan_;
   executor_options options_;
   runtime::arena arena_;
-  runtime::arena host_;  ///< kept forms of swapped storages; behind them what updates in backward replaced
+  runtime::arena host_;  ///< kept forms of swapped storages, then what updates in backward replaced
   std::int64_t undo_end_ = 0;
   /// Weights and momenta that an update in the backward stage changes, and where in host_ they are saved.
   struct saved {

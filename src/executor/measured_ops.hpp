@@ -34,7 +34,7 @@ class measured_run {
   /// Records the last training step of the executor.
   void record();
   int recorded() const noexcept { return static_cast<int>(whole_.size()); }
-  /// Median seconds of a step of the plan, and of the update behind them.
+  /// Median seconds of a step of the plan, and of the update after them.
   double step_seconds(std::size_t step) const;
   double update_seconds() const;
   /// Median of whole training steps, update included.

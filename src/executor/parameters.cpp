@@ -73,7 +73,7 @@ void executor::initialise(std::uint64_t seed) {
     std::int64_t fan_in = 1;
     for (std::size_t d = 1; d < w.shape.size(); ++d)
       fan_in *= w.shape[d];
-    // He et al., 2015, behind which a ReLU follows; the logits start small, so that the first steps are
+    // He et al., 2015, for layers that a ReLU follows; the logits start small, so that the first steps are
     // short.
     const bool logits = o.outputs[0].storage == logits_storage;
     const auto deviation = static_cast<float>(std::sqrt((logits ? 0.1 : 2.0) / static_cast<double>(fan_in)));
@@ -84,7 +84,7 @@ void executor::initialise(std::uint64_t seed) {
   }
 }
 
-// Gradients that pass lie behind the rest, one layer's in the place of the other's.
+// Short-lived gradients lie after the rest, those of all layers at the same offset.
 void executor::place_parameters() {
   const planner::graph& g = plan_.network;
   const auto size = [&](planner::storage_id s) { return planner::aligned(g.at(s).bytes(g.batch)); };

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Training under a plan that follows the data: measures densities before the first step, plans, and when a
-/// sparse map outgrows slot and overflow arena, plans again with more room and runs the same step again.
+/// sparse map outgrows slot and overflow arena, plans again with more capacity and runs the same step again.
 
 #include <memory>
 #include <optional>
@@ -26,12 +26,12 @@ class trainer {
   trainer(planner::graph g, const trainer_options& options, std::span<const std::uint8_t> images,
           std::span<const std::int32_t> labels);
 
-  /// Runs a given plan as it is, until something does not fit.
+  /// Runs a finished plan as it is, until something does not fit.
   trainer(planner::plan p, const trainer_options& options);
 
   /// One committed step. On overflow the step is discarded, planned again and rerun; parameters, statistics
   /// and random numbers are those of a step that fitted at once. Throws error(infeasible_budget) if the
-  /// budget leaves no room for the grown map; parameters are then those of the last committed step.
+  /// budget is too small for the grown map; parameters are then those of the last committed step.
   step_result step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                    const sgd_settings& sgd);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pieces that several families share. A layer's followers are named after it: "conv1", "conv1/bn",
+/// Blocks that several families share. A layer's followers are named after it: "conv1", "conv1/bn",
 /// "conv1/relu".
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline planner::node_id conv_relu(planner::network& net, const std::string& name
   return net.relu(name + "/relu", conv(net, name, x, channels, w));
 }
 
-/// The convolution has no bias: the norm's shift takes its place.
+/// The convolution has no bias: the norm's shift replaces it.
 inline planner::node_id conv_norm(planner::network& net, const std::string& name, planner::node_id x,
                                   std::int64_t channels, const window& w) {
   return net.batch_norm(name + "/bn", conv(net, name, x, channels, w, false));

@@ -15,7 +15,7 @@ struct module_channels {
   std::int64_t conv1x1, reduce3x3, conv3x3, reduce5x5, conv5x5, pool_projection;
 };
 
-// One ReLU behind the concatenation is the same function as one per branch before it, and lets the branches
+// One ReLU after the concatenation is the same function as one per branch before it, and lets the branches
 // write straight into the joined map.
 node_id module(network& net, const std::string& suffix, node_id x, const module_channels& c) {
   const std::string name = "inception_" + suffix;

@@ -42,7 +42,7 @@ node_id layer(network& net, const std::string& name, node_id x, std::int64_t cha
   return norm_relu(net, name, convolution(net, name, x, channels, f));
 }
 
-// A norm looks at each channel alone: one norm and one ReLU behind the concatenation are the same function as
+// A norm looks at each channel alone: one norm and one ReLU after the concatenation are the same function as
 // one of each per branch before it, and can be computed again from the joined map.
 node_id join(network& net, const std::string& name, const std::vector<node_id>& branches) {
   return norm_relu(net, name, net.concat(name + "/concat", branches));

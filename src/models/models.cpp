@@ -15,10 +15,10 @@
 namespace stash::models {
 namespace {
 
-void refuse_size(std::string_view model, std::string_view which, std::int64_t given) {
-  if (given == 0) return;
+void refuse_size(std::string_view model, std::string_view which, std::int64_t value) {
+  if (value == 0) return;
   throw error(errc::invalid_argument,
-              fmt::format("models::{}: {}: expected 0, the network has none, got {}", model, which, given));
+              fmt::format("models::{}: {}: expected 0, the network has none, got {}", model, which, value));
 }
 
 template <class Options>

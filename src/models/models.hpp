@@ -70,7 +70,7 @@ planner::network resnet1517(input_shape input, std::int64_t classes);
 planner::network resnet2000(input_shape input, std::int64_t classes);
 planner::network inception_v3(input_shape input, std::int64_t classes);
 
-/// With the auxiliary classifier behind the 17x17 maps. A network has one loss: the auxiliary logits are
+/// With the auxiliary classifier after the 17x17 maps. A network has one loss: the auxiliary logits are
 /// added to the main ones instead of having a loss of their own.
 planner::network inception_v3_auxiliary(input_shape input, std::int64_t classes);
 

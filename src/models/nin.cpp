@@ -7,7 +7,7 @@
 namespace stash::models {
 namespace {
 
-// A convolution and two 1x1 convolutions behind it: the "network in the network".
+// A convolution and two 1x1 convolutions after it: the "network in the network".
 planner::node_id mlp_conv(planner::network& net, int stage, planner::node_id x, std::int64_t channels,
                           const window& first, std::int64_t last_channels) {
   x = conv_relu(net, fmt::format("conv{}", stage), x, channels, first);

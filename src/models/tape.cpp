@@ -128,11 +128,11 @@ weight tape::parameter(const std::string& name, dims shape) {
   return {static_cast<std::int32_t>(parameters_.size()) - 1};
 }
 
-// ---- what is given ---------------------------------------------------------------------------------------
+// ---- inputs ----------------------------------------------------------------------------------------------
 
 value tape::image(const std::string& name, dims shape) {
   const value v = new_value(std::move(shape));
-  node n{.name = name, .kind = node_kind::given, .outputs = {v.id}};
+  node n{.name = name, .kind = node_kind::input, .outputs = {v.id}};
   n.role = planner::storage_role::image;
   append(std::move(n));
   return v;
@@ -140,7 +140,7 @@ value tape::image(const std::string& name, dims shape) {
 
 value tape::ids(const std::string& name, std::int64_t count) {
   const value v = new_value({count});
-  node n{.name = name, .kind = node_kind::given, .outputs = {v.id}};
+  node n{.name = name, .kind = node_kind::input, .outputs = {v.id}};
   n.role = planner::storage_role::label;
   n.type = dtype::s32;
   append(std::move(n));
@@ -292,7 +292,7 @@ value tape::embedding(const std::string& name, value ids, std::int64_t first, st
   backward_step s = step("embedding_backward_weights", {}, cheap * static_cast<double>(rows * t[1]));
   s.suffix = "/backward_weights";
   s.trained = {0};
-  s.given = {0};
+  s.id_inputs = {0};
   n.backward = {std::move(s)};
   n.flops = cheap * static_cast<double>(rows * t[1]);
   const value y = new_value({rows, t[1]});
@@ -481,10 +481,10 @@ std::vector<value> tape::split(const std::string& name, value x, const dims& cha
   return parts;
 }
 
-value tape::reshape(value x, dims wanted) {
-  expect(elements(wanted) == elements(shape(x)), "reshape",
-         fmt::format("{} elements, got {}", elements(shape(x)), elements(wanted)));
-  const value y = new_value(std::move(wanted));
+value tape::reshape(value x, dims new_shape) {
+  expect(elements(new_shape) == elements(shape(x)), "reshape",
+         fmt::format("{} elements, got {}", elements(shape(x)), elements(new_shape)));
+  const value y = new_value(std::move(new_shape));
   tape_record::value& v = values_[static_cast<std::size_t>(y.id)];
   const tape_record::value& base = values_[static_cast<std::size_t>(x.id)];
   v.alias_of = base.alias_of >= 0 ? base.alias_of : x.id;
@@ -587,7 +587,7 @@ void tape::softmax_cross_entropy(const std::string& name, value logits, value la
   n.overwrites = {{0, 0}};
   n.flops = soft_maximum * count(x);
   backward_step s = step("softmax_cross_entropy_backward", {0}, 2 * cheap * count(x));
-  s.given = {1};
+  s.id_inputs = {1};
   s.forms = {{"from_probabilities", {of_output(0, need::exact_value)}}};
   n.backward = {std::move(s)};
   n.loss = true;
@@ -618,7 +618,7 @@ void tape::linear_softmax_cross_entropy(const std::string& name, value x, weight
   n.workspace = elements({std::min(chunk, rows), k[0]}) * static_cast<std::int64_t>(sizeof(float));
   backward_step s =
       step("linear_softmax_cross_entropy_backward", {0}, 3 * matrix + (soft_maximum + 2) * logits);
-  s.given = {1};
+  s.id_inputs = {1};
   s.parameters = s.trained = {0};
   if (bias) s.parameters = s.trained = {0, 1};
   s.forms = {{"from_x", {of_input(0)}}};

@@ -47,7 +47,7 @@ class tape {
 
   explicit tape(std::string name) : name_(std::move(name)) {}
 
-  // ---- what is given -------------------------------------------------------------------------------------
+  // ---- inputs --------------------------------------------------------------------------------------------
 
   value image(const std::string& name, dims shape);
   /// `count` integers per sample: tokens or labels. Nothing is differentiated with regard to them.
@@ -67,7 +67,7 @@ class tape {
   value conv3d(const std::string& name, const std::vector<term>& terms, weight bias = {});
   /// x {D, H, W, in}, w {in, out, k, k, k}; stride k.
   value conv_transpose3d(const std::string& name, value x, weight w, weight bias = {});
-  /// Norm with scale and shift of its own, a ReLU behind it on request. The output can be recomputed.
+  /// Norm with scale and shift of its own, a ReLU after it on request. The output can be recomputed.
   value norm(const std::string& name, value x, norm_kind kind, bool relu = false);
   /// Rows of `table` {vocabulary, width} for ids [first, first + rows): {rows, width}.
   value embedding(const std::string& name, value ids, std::int64_t first, std::int64_t rows, weight table);
@@ -76,7 +76,7 @@ class tape {
 
   // ---- without weights -----------------------------------------------------------------------------------
 
-  /// Cubic windows that lie side by side; partial ones are dropped.
+  /// Non-overlapping cubic windows (stride = kernel); partial ones are dropped.
   value max_pool3d(const std::string& name, value x, std::int64_t window);
   value relu(const std::string& name, value x);
   value gelu(const std::string& name, value x);  ///< the output can be recomputed
@@ -96,7 +96,7 @@ class tape {
   value concat(const std::string& name, const std::vector<value>& parts);
   /// Parts of the last dimension that cover it. Nobody else may read x, and every part needs a reader.
   std::vector<value> split(const std::string& name, value x, const dims& channels);
-  value reshape(value x, dims wanted);
+  value reshape(value x, dims new_shape);
 
   // ---- attention and recurrence --------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class builder {
 
   value_number input(const node& n, std::size_t i) const { return base(n.inputs[i]); }
   const node& maker(value_number v) const { return nodes_[index(values_[index(v)].node)]; }
-  bool is_input(value_number v) const { return maker(v).kind == node_kind::given; }
+  bool is_input(value_number v) const { return maker(v).kind == node_kind::input; }
 
   void find_readers() {
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -121,7 +121,7 @@ class builder {
       for (std::size_t i = 0; i < o.inputs.size(); ++i)
         trained = trained || trains_[index(input(o, i))];
       for (const value_number y : o.outputs)
-        trains_[index(y)] = trained && o.kind != node_kind::given;
+        trains_[index(y)] = trained && o.kind != node_kind::input;
       for (const backward_step& s : o.backward) {
         for (const tape_record::form& f : s.forms) {
           for (const tape_record::read& r : f.reads) {
@@ -274,8 +274,8 @@ class builder {
     while (overwritten_by_[index(last)] >= 0)
       last = overwritten_by_[index(last)];
     const node& o = maker(v);
-    const storage_role role = o.kind == node_kind::given ? o.role : storage_role::feature_map;
-    const storage_id s = new_storage(name_of(last), role, o.kind == node_kind::given ? o.type : dtype::f32,
+    const storage_role role = o.kind == node_kind::input ? o.role : storage_role::feature_map;
+    const storage_id s = new_storage(name_of(last), role, o.kind == node_kind::input ? o.type : dtype::f32,
                                      values_[index(v)].shape, true);
     if (role == storage_role::feature_map) g_.storages[index(s)].density = density_[index(last)];
     return where_[index(v)] = {s, 0, 0};
@@ -302,13 +302,13 @@ class builder {
   void forward(std::size_t number) {
     const node& n = nodes_[number];
     switch (n.kind) {
-      case node_kind::given:
+      case node_kind::input:
         where(n.outputs[0]);
         return;
       case node_kind::split:
         return;
       case node_kind::concat:
-        copy_into_place(n);
+        copy_into_concat(n);
         return;
       case node_kind::op:
       case node_kind::sum:
@@ -362,7 +362,7 @@ class builder {
     g_.recompute.push_back({y.storage, x.storage, static_cast<op_id>(g_.ops.size()) - 1});
   }
 
-  void copy_into_place(const node& n) {
+  void copy_into_concat(const node& n) {
     const tensor_ref whole = where(n.outputs[0]);
     std::int64_t begin = 0;
     for (const value_number in : n.inputs) {
@@ -400,10 +400,10 @@ class builder {
   tensor_ref fresh_gradient(value_number v) {
     if (maker(v).kind != node_kind::split || placed_[index(v)]) return {gradient_storage(v), 0, 0};
     placed_[index(v)] = true;
-    return place_in_whole(v);
+    return slice_of_whole(v);
   }
 
-  tensor_ref place_in_whole(value_number v) {
+  tensor_ref slice_of_whole(value_number v) {
     storage_id& root = split_gradient_[index(values_[index(v)].node)];
     if (root < 0) root = gradient_storage(input(maker(v), 0));
     return part_of({root, 0, 0}, member_of_[index(v)].begin, values_[index(v)].shape.back());
@@ -437,7 +437,7 @@ class builder {
     const node& n = nodes_[number];
     const bool reached = std::any_of(n.outputs.begin(), n.outputs.end(),
                                      [&](value_number y) { return gradient_[index(y)].storage >= 0; });
-    if (n.kind == node_kind::given || (!reached && !n.loss)) return;
+    if (n.kind == node_kind::input || (!reached && !n.loss)) return;
     if (n.kind == node_kind::split) return join_parts(number);
     for (std::size_t s = 0; s < n.backward.size(); ++s) {
       run_step(number, n.backward[s], s + 1 == n.backward.size() && n.kind == node_kind::op);
@@ -461,7 +461,7 @@ class builder {
     for (const value_number y : n.outputs) {
       if (gradient_[index(y)].storage >= 0) o.inputs.push_back(gradient_[index(y)]);
     }
-    for (const std::size_t i : s.given)
+    for (const std::size_t i : s.id_inputs)
       o.inputs.push_back(input_ref(n, i));
     if (last) {
       for (const value_number y : n.outputs)
@@ -534,11 +534,11 @@ class builder {
                     fmt::format("tape {}: '{}': expected parts that all have a reader with a gradient",
                                 g_.name, n.name));
       }
-      const tensor_ref wanted = place_in_whole(y);
-      if (!(have == wanted)) {
+      const tensor_ref target = slice_of_whole(y);
+      if (!(have == target)) {
         op& o = emit(n.name + "/copy_gradient", op_kind::copy, op_stage::backward);
         o.inputs = {have};
-        o.outputs = {wanted};
+        o.outputs = {target};
       }
       release(y);
     }
@@ -572,8 +572,8 @@ class builder {
   std::vector<membership> member_of_;
   std::vector<tensor_ref> where_;
   std::vector<double> density_;
-  std::vector<bool> trains_;  // a gradient is wanted
-  std::vector<bool> placed_;  // a part of a split: its place in the gradient of the whole is taken
+  std::vector<bool> trains_;  // a gradient is needed
+  std::vector<bool> placed_;  // a part of a split: its slice of the gradient of the whole is taken
   std::vector<tensor_ref> gradient_;
   std::vector<op_id> forward_op_;
   std::vector<std::vector<storage_id>> auxiliaries_, saved_;

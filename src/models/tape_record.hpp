@@ -26,13 +26,13 @@ struct form {
   double flops = 0;  ///< per sample, where this way computes something again
 };
 
-/// One op of the backward pass; its dense inputs are the gradients of the node's outputs and `given`.
+/// One op of the backward pass; its dense inputs are the gradients of the node's outputs and `id_inputs`.
 struct backward_step {
   std::string suffix, label;
   std::vector<std::size_t> targets;     ///< inputs whose gradients it makes
   std::vector<std::size_t> parameters;  ///< of the node's parameters, that it reads
   std::vector<std::size_t> trained;     ///< of the node's parameters, whose gradients it makes
-  std::vector<std::size_t> given;       ///< inputs that are ids
+  std::vector<std::size_t> id_inputs;   ///< inputs that are ids
   std::vector<form> forms;
   /// Target that may take the bytes of an output's gradient, and that output; only in a node's last step.
   std::int32_t in_place_target = -1, in_place_output = 0;
@@ -62,7 +62,7 @@ enum class node_kind : std::uint8_t {
   sum,     ///< an op whose inputs all have the gradient of its output
   concat,  ///< a view: inputs are written into their channels of the output
   split,   ///< a view: outputs are channels of the input
-  given,   ///< image or ids
+  input,   ///< image or ids
 };
 
 /// Elements of a shape, 0 if a dimension is not positive. Throws error(invalid_argument) if they are more
@@ -90,7 +90,7 @@ struct node {
   double density_factor = 1;
   bool zeroes = false;           ///< a ReLU: half of the output is zero
   bool pools = false;            ///< zero where a whole window is
-  planner::storage_role role{};  ///< given values
+  planner::storage_role role{};  ///< of an input
   dtype type = dtype::f32;
 };
 

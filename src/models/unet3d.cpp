@@ -46,7 +46,7 @@ tape unet3d(const unet3d_options& o) {
     x = t.conv_transpose3d(name, x, w);
     const value skip = skips[static_cast<std::size_t>(level - 1)];
     const std::int64_t out = t.shape(skip).back();
-    // A concatenation would keep the room of both from the moment in which the skip is made.
+    // A concatenation would keep the memory of both from the moment in which the skip is made.
     x = conv_norm_relu(t, name + "_1", {skip, x}, out);
     x = conv_norm_relu(t, name + "_2", {x}, out);
   }

@@ -42,7 +42,8 @@ std::string raw_reason(const stash_choice& c, const storage& s, const plan_optio
   if (options.force == "raw") return "keeping tensors as they are was asked for";
   const bool value =
       std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); });
-  if (s.role == storage_role::auxiliary && value) return "what an op keeps beside its outputs stays as it is";
+  if (s.role == storage_role::auxiliary && value)
+    return "what an op keeps in addition to its outputs stays as it is";
   if (s.type == dtype::s32 || (s.type == dtype::u8 && value)) return "integers have no smaller form";
   const bool may_round = !lossy_values(options.chosen_policy, options.values, false).empty() &&
                          !any_wants(readers, need::exact_value);

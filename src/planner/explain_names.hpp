@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Names as a terminal may be given them.
+/// Names as a terminal may show them.
 
 #include <string>
 #include <string_view>

@@ -103,7 +103,7 @@ struct step {
   std::vector<buffer_id> stash;  ///< parallel to the chosen alternative's reads
 };
 
-/// Sizes reported beside a plan, in bytes. "batch" counts the batch-proportional part: everything in the map
+/// Sizes reported with a plan, in bytes. "batch" counts the batch-proportional part: everything in the map
 /// region, slot margins and overflow arena included. "total" adds weights, their gradients, momentum,
 /// statistics and workspace.
 struct plan_sizes {
@@ -126,7 +126,7 @@ struct plan_times {
   double simulated_ms = 0;  ///< of this plan
   double bound_ms = 0;      ///< no plan of this order, these options and this budget takes less
   bool relaxed = false;  ///< the bound is that of the linear relaxation; false: the weaker sum of durations
-  double update_ms = 0;  ///< of simulated_ms what the ops of the update stage take, behind the last step
+  double update_ms = 0;  ///< of simulated_ms what the ops of the update stage take, after the last step
 };
 
 /// When a step runs by the same model, in ms from the begin of the training step. Compute stream: run,

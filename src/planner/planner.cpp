@@ -6,10 +6,10 @@
 #include <string_view>
 #include <utility>
 
+#include "planner/budget_planner.hpp"
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/memory/placement.hpp"
 #include "planner/memory/search.hpp"
-#include "planner/sweep.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -26,16 +26,16 @@ placed place_picks(const search& s, picks choice) {
 }
 
 // A plan of at most this height with as little codec work as the greedy choice manages.
-std::optional<placed> fit(const search& s, std::int64_t room) {
-  std::int64_t limit = room;
+std::optional<placed> fit(const search& s, std::int64_t capacity) {
+  std::int64_t limit = capacity;
   placed result = place_picks(s, s.meet(limit));
   // Layout needs more than max-live now and then: ask for less until it fits.
-  for (int attempt = 0; attempt < 8 && result.where.height > room && result.where.max_live <= limit;
+  for (int attempt = 0; attempt < 8 && result.where.height > capacity && result.where.max_live <= limit;
        ++attempt) {
-    limit -= result.where.height - room;
+    limit -= result.where.height - capacity;
     result = place_picks(s, s.meet(limit));
   }
-  if (result.where.height > room) return std::nullopt;
+  if (result.where.height > capacity) return std::nullopt;
   return result;
 }
 
@@ -74,7 +74,7 @@ void check_options(const plan_options& o) {
 plan make_plan(const graph& g, const plan_options& options) {
   check_options(options);
   check_total_bytes(g);
-  if (options.model) return plan_sweep(g, options).make(options.budget_bytes);
+  if (options.model) return budget_planner(g, options).make(options.budget_bytes);
   if (options.swap) {
     throw error(errc::invalid_argument,
                 "make_plan: options: expected a model of the machine to swap with, got none");
@@ -82,7 +82,7 @@ plan make_plan(const graph& g, const plan_options& options) {
   const scheduler facts(g);
   const option_set choices = make_options(g, options, options.slot_margin);
   const search finder(facts, choices, options);
-  const std::int64_t beside = parameter_bytes(g) + workspace_bytes(g);
+  const std::int64_t static_bytes = parameter_bytes(g) + workspace_bytes(g);
 
   placed best;
   if (!options.force.empty()) {
@@ -90,11 +90,11 @@ plan make_plan(const graph& g, const plan_options& options) {
   } else if (options.budget_bytes == 0) {
     best = smallest(finder);
   } else {
-    std::optional<placed> fitting = fit(finder, options.budget_bytes - beside);
+    std::optional<placed> fitting = fit(finder, options.budget_bytes - static_bytes);
     best = fitting ? std::move(*fitting) : smallest(finder);
   }
-  if (options.budget_bytes > 0 && best.where.height + beside > options.budget_bytes) {
-    refuse_budget(g, best.where, beside, options.budget_bytes);
+  if (options.budget_bytes > 0 && best.where.height + static_bytes > options.budget_bytes) {
+    refuse_budget(g, best.where, static_bytes, options.budget_bytes);
   }
   return assemble(g, options, facts, finder.select(best.choice), std::move(best.where));
 }

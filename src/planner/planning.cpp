@@ -17,8 +17,8 @@
 namespace stash {
 namespace {
 
-/// What a message says behind the name of its function.
-std::string_view behind_function(std::string_view message) {
+/// What a message says after the name of its function.
+std::string_view after_function_name(std::string_view message) {
   const std::size_t end = message.find(": ");
   return end == std::string_view::npos ? message : message.substr(end + 2);
 }
@@ -29,7 +29,7 @@ auto naming(std::string_view function, std::string_view argument, std::string_vi
   try {
     return make();
   } catch (const error& e) {
-    std::string_view text = behind_function(e.what());
+    std::string_view text = after_function_name(e.what());
     if (text.starts_with(inner) && text.substr(inner.size()).starts_with(": "))
       text.remove_prefix(inner.size() + 2);
     throw error(e.code(), fmt::format("{}: {}: {}", function, argument, text));
@@ -68,7 +68,7 @@ planner::plan plan_of(const planner::graph& g, const planner::plan_options& opti
   try {
     return planner::make_plan(g, options);
   } catch (const error& e) {
-    std::string_view text = behind_function(e.what());
+    std::string_view text = after_function_name(e.what());
     constexpr std::pair<std::string_view, std::string_view> names[] = {{"options.", ""},
                                                                        {"options: ", "model: "},
                                                                        {"budget: ", "budget_bytes: "},

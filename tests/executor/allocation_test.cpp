@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training lives in its arena: an interposed allocator counts every byte of this program that is live on the
-// heap or mapped, and no step after the first has more than a little of it beside what was there before.
+// heap or mapped, and no step after the first has more than a little of it in addition to what was there
+// before.
 
 #include <malloc.h>
 #include <sys/mman.h>
@@ -150,7 +151,7 @@ TEST_P(allocation, a_step_lives_in_its_arena) {
   if (!STASH_COUNT_ALLOCATIONS) GTEST_SKIP() << "a sanitizer owns the allocator";
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx2")) {
-    GTEST_SKIP() << "without AVX2 the library's convolutions allocate scratch of their own";
+    GTEST_SKIP() << "without AVX2 the library's convolutions allocate workspace of their own";
   }
 #else
   GTEST_SKIP() << "known for x86-64 with AVX2 only";
@@ -171,7 +172,7 @@ TEST_P(allocation, a_step_lives_in_its_arena) {
     if (i == 0) continue;
     ASSERT_EQ(t->reruns(), reruns) << "a new plan is made with memory of its own";
     EXPECT_LE(beyond, allowed) << "step " << i << ": " << calls - calls_before << " allocations";
-    EXPECT_LE(after, allowed) << "step " << i << " leaves memory behind";
+    EXPECT_LE(after, allowed) << "step " << i << " leaks memory";
   }
 }
 

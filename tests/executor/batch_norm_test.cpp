@@ -235,7 +235,7 @@ TEST(batch_norm, forms_with_a_joined_relu_agree) {
   }
 }
 
-TEST(batch_norm, results_do_not_depend_on_threads_or_place) {
+TEST(batch_norm, results_do_not_depend_on_threads_or_memory) {
   for (const bool relu : {false, true}) {
     layer one(6, {13, 11, 33}, relu);
     one.forward();

@@ -17,7 +17,7 @@ struct convolution_case {
   std::int32_t kernel_h, kernel_w, stride, pad, groups;
   bool bias = true;
   bool image = false;
-  std::int64_t x_margin = 0, y_margin = 0;  ///< channels beside the slice, on each side
+  std::int64_t x_margin = 0, y_margin = 0;  ///< channels next to the slice, on each side
 };
 
 void PrintTo(const convolution_case& c, std::ostream* os) {

@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(shapes, dense,
                                            dense_case{"slices_and_blocks", 2, {2, 2, 1030}, 290, 1, 2}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(dense_workspace, stays_small_beside_large_weights) {
+TEST(dense_workspace, is_small_next_to_large_weights) {
   rig r(16);
   const planner::tensor_ref x{r.storage({7, 7, 512}), 0, 0}, y{r.storage({4096}), 0, 0};
   r.op(op_kind::dense, {x}, {y}).parameters = r.fixed(2);

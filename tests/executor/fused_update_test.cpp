@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(networks, fused_update, ::testing::Values("lenet", "res
 
 TEST(fused_update, gradients_that_are_there_together_are_refused) {
   planner::graph g = graph_of("lenet", true);
-  // The last two updates change places with what comes between them.
+  // The last two updates are swapped with what comes between them.
   std::vector<std::size_t> updates;
   for (std::size_t i = 0; i < g.ops.size(); ++i) {
     if (g.ops[i].kind == planner::op_kind::sgd_update) updates.push_back(i);

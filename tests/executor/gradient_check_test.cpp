@@ -182,7 +182,8 @@ planner::plan unplanned(const planner::graph& g) {
   return planner::make_plan(g, make_options(policy::none).plan);
 }
 
-// A step that does not fit its slots has no gradients to compare: plan with measured densities and some room.
+// A step that does not fit its slots has no gradients to compare: plan with measured densities and some
+// headroom.
 void measure_densities(planner::graph& g) {
   executor e(unplanned(g), {});
   scatter_parameters(e);

@@ -74,7 +74,7 @@ class subject {
     }
   }
 
-  /// Takes the weights as they are now, with this many batches, as what readings compare with.
+  /// Takes the weights as they are now, with this many batches, as what measurements compare with.
   void hold(int batches) {
     held_.clear();
     for (int i = 0; i < batches; ++i) {
@@ -84,7 +84,7 @@ class subject {
     }
     const image_batch first = make_batch(step_, batch_size_);
     for (const stash_observation& o : exact_->measure_densities(first.images, first.labels)) {
-      // Room for the densest of the batches.
+      // Headroom for the densest of the batches.
       graph_.storages[static_cast<std::size_t>(o.storage)].density = std::min(1.0, 1.2 * o.density + 0.02);
     }
   }
@@ -215,7 +215,7 @@ TEST(gradient_gate, rewriting_right_bytes_changes_nothing) {
 }
 
 // One map lies in 2^-12 .. 2^-9, where e4m3 has nothing left but its smallest value. The next convolution
-// brings the values back, so that everything behind it is as ever, and the gradient of the first convolution,
+// brings the values back, so that everything after it is as ever, and the gradient of the first convolution,
 // which needs nothing of the map but its sign, makes up the net's.
 TEST(gradient_gate, fails_where_underflow_loses_signs) {
   planner::network net("small");

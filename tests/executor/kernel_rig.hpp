@@ -132,7 +132,7 @@ struct rig {
     graph.storages.push_back(std::move(s));
     return static_cast<planner::storage_id>(graph.storages.size() - 1);
   }
-  /// A storage for the whole map behind `t`, and the reference to t's channels.
+  /// A storage for the whole map that `t` views, and the reference to t's channels.
   planner::tensor_ref ref(const tensor& t) {
     std::vector<std::int64_t> sample(t.dims().begin() + 1, t.dims().end());
     sample.back() = t.total();

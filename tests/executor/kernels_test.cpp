@@ -133,7 +133,7 @@ TEST(activations, gradients_match_central_differences) {
 }
 
 // Pitched, in place, from a mask, two threads: always the bits of the plain run. 40,020 elements make several
-// pieces.
+// chunks.
 TEST(activations, all_ways_give_the_same_bits) {
   for (const activation_pair& pair : activations) {
     tensor x(4, {15, 23, 29}), y(4, {15, 23, 29}), dy(4, {15, 23, 29}), dx(4, {15, 23, 29});
@@ -396,7 +396,7 @@ TEST(softmax_cross_entropy, gradient_matches_central_differences) {
   }
 }
 
-TEST(softmax_cross_entropy, threads_and_place_do_not_matter) {
+TEST(softmax_cross_entropy, threads_and_memory_do_not_matter) {
   loss_layer one(33, 130), two(33, 130);
   one.forward();
   one.backward();

@@ -43,7 +43,7 @@ struct encoded {
     operand.bytes = {bytes.data(), bytes.size() * 16, nullptr, &report};
     return operand;
   }
-  auxiliary_operand wanted() { return {true, how, view()}; }
+  auxiliary_operand operand() { return {true, how, view()}; }
 
   struct alignas(16) block {
     std::byte data[16];
@@ -86,10 +86,10 @@ class pool : public ::testing::TestWithParam<pool_case> {
     k.outputs = {y.view()};
     if (kind == op_kind::max_pool || kind == op_kind::relu_max_pool) {
       o.optional_outputs = {r.storage({spec.oh, spec.ow, spec.c})};
-      k.optional_outputs = {want_index ? index.wanted() : auxiliary_operand{}};
+      k.optional_outputs = {want_index ? index.operand() : auxiliary_operand{}};
       if (kind == op_kind::relu_max_pool && taps() <= 15) {
         o.optional_outputs.push_back(r.storage({spec.oh, spec.ow, spec.c}));
-        k.optional_outputs.push_back(want_code ? code.wanted() : auxiliary_operand{});
+        k.optional_outputs.push_back(want_code ? code.operand() : auxiliary_operand{});
       }
     }
     run_last(r.graph, k, {threads});
@@ -276,7 +276,7 @@ TEST(max_pool_operands, wrong_encodings_are_refused) {
   kernel_operands k;
   k.inputs = {x.view()};
   k.outputs = {y.view()};
-  k.optional_outputs = {wrong.wanted()};
+  k.optional_outputs = {wrong.operand()};
   try {
     run_last(r.graph, k);
     FAIL() << "no error";

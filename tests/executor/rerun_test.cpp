@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step is a transaction: when a map outgrows its slot and the overflow arena, or its bytes are damaged,
-// nothing of the step remains, and run again with more room it gives what a step that fitted at once gives.
+// nothing of the step remains, and run again with more capacity it gives what a step that fitted at once
+// gives.
 
 #include <functional>
 
@@ -101,7 +102,7 @@ TEST_P(density_jump, reruns_and_changes_nothing) {
     EXPECT_GT(found.reruns, 0) << "forced: " << force;
     EXPECT_GE(found_events.grown, found.reruns);
     EXPECT_EQ(found_events.reruns, found.reruns);
-    // Behind a norm the grey images of a batch are no zeros: there the first batch is dense already.
+    // After a norm the grey images of a batch are no zeros: there the first batch is dense already.
     if (GetParam() != "mixed") {
       EXPECT_GT(found_events.late, 0) << "forced: " << force;
     }
@@ -154,7 +155,7 @@ TEST(overflow_arena, takes_what_a_slot_cannot) {
   expect_identical(train_on(*unplanned, 2, batches), found);
 }
 
-// A batch that the first plan has no room for, before and after a committed step.
+// A batch that the first plan cannot hold, before and after a committed step.
 TEST(discarded_step, leaves_every_parameter_as_it_was) {
   const planner::graph g = graph_named("mixed");
   const image_batch sparse = make_sparse_batch(g, 0, 1), dense = make_batch(g, 1);
@@ -291,7 +292,7 @@ std::vector<damage> damages() {
     std::fill(bytes.begin(), bytes.end(), std::byte{0xCC});
   };
   return {
-      {"entry_of_no_place", mixed_network(), "bitmap", "relu2",
+      {"entry_of_no_offset", mixed_network(), "bitmap", "relu2",
        [](std::span<std::byte> bytes) { set_entry(bytes, 3, 0x80000000U); }},
       {"entry_before_the_payloads", mixed_network(), "bitmap", "relu2",
        [](std::span<std::byte> bytes) { set_entry(bytes, 3, 0); }},

@@ -21,7 +21,7 @@ node_id conv(network& net, const std::string& name, node_id x, std::int64_t chan
   return net.conv2d(name, x, channels, {3, 3}, {1, 1}, {1, 1});
 }
 
-// input -> conv -> what the case is about -> average -> classifier: behind an average nobody needs values.
+// input -> conv -> what the case is about -> average -> classifier: after an average nobody needs values.
 network tiny(const std::function<node_id(network&, node_id)>& middle) {
   network net("tiny");
   node_id x = conv(net, "conv", net.input(10, 10, 2), 6);
@@ -112,7 +112,7 @@ outcome run(executor& e) {
 planner::plan plan_for(const telling_case& c) {
   trainer_options o = make_options(c.chosen_policy);
   o.plan.force = c.force;
-  // Slots with room for more than the half that a ReLU usually leaves keep reruns out of the picture.
+  // Slots that hold more than the half that a ReLU usually leaves keep reruns out of the picture.
   planner::graph g = make_graph(c.net, batch);
   for (planner::storage& s : g.storages) {
     if (s.density < 1.0) s.density = 0.9;

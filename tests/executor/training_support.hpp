@@ -153,7 +153,7 @@ inline planner::storage_id storage_named(const planner::graph& g, std::string_vi
   return -1;
 }
 
-/// Index of the first step that runs a backward op: behind the last encode, before the first decode.
+/// Index of the first step that runs a backward op: after the last encode, before the first decode.
 inline std::size_t first_backward_step(const planner::plan& p) {
   const auto at = std::find_if(p.steps.begin(), p.steps.end(), [&](const planner::step& s) {
     return s.kind == planner::step_kind::run && p.network.op_at(s.op).stage == planner::op_stage::backward;

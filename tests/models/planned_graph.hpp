@@ -65,8 +65,8 @@ class label_rules {
   const op& forward() const { return g_.op_at(o_->forward_op); }
   double batch() const { return static_cast<double>(g_.batch); }
 
-  void same(std::int64_t got, std::int64_t wanted, const char* what) const {
-    EXPECT_EQ(got, wanted) << o_->label << ": " << what;
+  void same(std::int64_t got, std::int64_t expected, const char* what) const {
+    EXPECT_EQ(got, expected) << o_->label << ": " << what;
   }
 
   void check() {
@@ -127,7 +127,7 @@ class label_rules {
       same(product(parameter(o_->inputs.size())), parameter(0)[0], "bias");
   }
 
-  // One convolution of all inputs side by side.
+  // One convolution of all inputs next to each other.
   void convolutions() const {
     const dims y = shape_of(g_, o_->outputs[0]);
     double flops = 0;

@@ -45,7 +45,7 @@ TEST(reasons, images_say_how_many_bytes_a_value_takes) {
   }
 }
 
-/// A generic op whose backward pass reads its input, its output and what it keeps beside it.
+/// A generic op whose backward pass reads its input, its output and what it keeps in addition.
 graph generic_graph(const std::string& type, const std::string& auxiliary) {
   const std::string bytes = type == "u8" ? "64" : "256";
   return graph_from_json(
@@ -54,7 +54,7 @@ graph generic_graph(const std::string& type, const std::string& auxiliary) {
       R"({"name":"map","role":"feature_map","type":")" +
       type + R"(","shape":[64],"bytes_per_sample":)" + bytes +
       R"(},)"
-      R"({"name":"beside","role":"auxiliary","type":")" +
+      R"({"name":"statistics","role":"auxiliary","type":")" +
       auxiliary +
       R"(","shape":[64],"bytes_per_sample":256},)"
       R"({"name":"out","role":"feature_map","type":"f32","shape":[64],"bytes_per_sample":256},)"
@@ -73,7 +73,7 @@ TEST(reasons, what_has_no_other_form_costs_something) {
   for (const char* const type : {"s32", "u8"}) {
     const graph g = generic_graph(type, "f32");
     EXPECT_EQ(reason(g, {}, "map"), "integers have no smaller form") << type;
-    EXPECT_EQ(reason(g, {}, "beside"), "what an op keeps beside its outputs stays as it is");
+    EXPECT_EQ(reason(g, {}, "statistics"), "what an op keeps in addition to its outputs stays as it is");
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/budget_planner.hpp"
 #include "planner/json/json.hpp"
 #include "planner/layout/layout_csv.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/trace/profile_text.hpp"
 #include "planner/trace/trace.hpp"
@@ -77,7 +77,7 @@ TEST(want_of_memory, in_sweeps) {
   options.evaluations = 20;
   const graph g = random_graph(1);
   const auto sweep = [&] {
-    plan_sweep plans(g, options);
+    budget_planner plans(g, options);
     std::string texts;
     for (const int percent : {80, 100})
       texts += to_json(plans.make(plans.baseline_bytes() * percent / 100));

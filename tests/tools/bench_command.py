@@ -43,7 +43,7 @@ class Bench(CommandTest):
         self.assertRegex(self.done("bench", "--seconds", 0, "--all", "--filter", "^relu_forward/no_stash/iid_0.5/64"),
                          r" % +-( +busy)?\n")
 
-    def test_rows_say_how_far_apart_their_rounds_are(self):
+    def test_rows_say_how_much_their_rounds_differ(self):
         record, _, out = self.bench("--filter", "^(encode|decode)/bitmap/iid_0.5/")
         busy = [line["name"] for line in record["lines"] if line["copy_variation"] > 0.1]
         for line in record["lines"]:

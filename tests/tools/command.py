@@ -42,7 +42,7 @@ class CommandTest(unittest.TestCase):
         return out
 
     def refused(self, *arguments, says=(), code=2, **options):
-        """Runs a command that must be refused with one line on stderr and no file left behind; returns the line."""
+        """Runs a command that must be refused with one line on stderr and no file left over; returns the line."""
         before = sorted((p, p.lstat().st_size) for p in self.folder.rglob("*"))
         got, out, err = self.run_stash(*arguments, **options)
         self.assertEqual(got, code, (arguments, out, err))

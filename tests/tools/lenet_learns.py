@@ -20,12 +20,12 @@ def accuracy_after(stash, epochs):
 
 
 def main():
-    wanted = 0.85 if os.environ.get("STASH_DATA") else 0.90
+    needed = 0.85 if os.environ.get("STASH_DATA") else 0.90
     # How far one epoch gets depends on the seed, and through rounding on the machine: a rare run needs the second.
     for epochs in (1, 2):
         accuracy = accuracy_after(sys.argv[1], epochs)
-        print(f"test accuracy {accuracy:.4f} after {epochs} epochs, wanted {wanted}")
-        if accuracy >= wanted:
+        print(f"test accuracy {accuracy:.4f} after {epochs} epochs, needed {needed}")
+        if accuracy >= needed:
             return 0
     return 1
 

@@ -161,11 +161,11 @@ class FilesOfAnotherKind(CommandTest):
                     "p": ["verify"], "m": ["plan", "lenet", "--machine"]}
         expected = {"t": "an execution trace of PyTorch", "k": "a profile", "g": "a training graph", "p": "a plan",
                     "m": "a machine"}
-        for wanted, command in commands.items():
-            for given, says in self.says.items():
-                if given != wanted:
-                    name = given + ".json"
-                    self.refused(*command, name, says=[name + ": ", "expected " + expected[wanted], *says])
+        for kind, command in commands.items():
+            for other, says in self.says.items():
+                if other != kind:
+                    name = other + ".json"
+                    self.refused(*command, name, says=[name + ": ", "expected " + expected[kind], *says])
         for command in [["explain"], ["report", "--html", "x.html"], ["train", "lenet", "--steps", 1, "--plan"]]:
             self.refused(*command, "t.json", says=["t.json: ", *self.says["t"]])
         self.refused("report", "p.json", "--html", "x.html", "--sweep", "p.json", says=["stash sweep", *self.says["p"]])
@@ -425,8 +425,8 @@ class Plan(CommandTest):
         self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
         self.refused("plan", "lenet", "--swap-all", "--policy", "swap-only", says=["--machine", "swap-only"])
         for option in (["--no-swap"], ["--evaluations", 10], ["--evaluations", 12000], ["--search-seed", 1]):
-            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine beside it", "got none"])
-            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine beside it")
+            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine with it", "got none"])
+            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine with it")
             self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", *option)
         self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "--search-seed", 2**63 - 1)
         for seed in ["-1", 2**64, 2**63, "1.5", "x", ""]:
@@ -531,7 +531,7 @@ class Plan(CommandTest):
             self.refused(*arguments, says=[*both, "expected a file of its own"])
         self.assertEqual(before, {path: path.read_bytes() for path in self.folder.glob("*.*")})
 
-    def test_devices_and_names_are_no_files_to_keep_apart(self):
+    def test_devices_and_names_may_repeat(self):
         self.done("plan", "lenet", "-o", "/dev/null", "--json", "/dev/null")
         self.done("plan", "lenet", "--machine", "rtx", "-o", "lenet", "--json", "rtx")
         self.assertEqual(self.read_json("lenet")["format"], "stash.plan")

@@ -184,8 +184,8 @@ class Rules(Viewed):
             with self.assertRaises(Broken):
                 check(damaged, plan)
 
-        def first(events, **wanted):
-            return next(e for e in events if all(e.get(k) == v for k, v in wanted.items()))
+        def first(events, **fields):
+            return next(e for e in events if all(e.get(k) == v for k, v in fields.items()))
 
         for damage in [
                 lambda t: first(t["traceEvents"], ph="X", tid=2).update(tid=1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed files, and what the shared traces of real networks become: skipped where these are not there (beside
-// the folder that STASH_DATA names).
+// Packed files, and what the shared traces of real networks become: skipped where these are not there (next
+// to the folder that STASH_DATA names).
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "files/packed_file.hpp"
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 #include "planner/plan.hpp"
 #include "planner/trace/trace.hpp"
 #include "planner/verify/validator.hpp"
@@ -145,12 +145,12 @@ TEST_F(files, damaged_gz_is_refused) {
       expect_refused(errc::bad_format, "to end with its gz data", write("longer.gz", whole + rest));
     for (std::size_t cut = 2; cut < whole.size(); ++cut)
       expect_refused(errc::bad_format, "gz", write("cut.gz", whole.substr(0, cut)));
-    // What a header says beside the format (time, name, system) is under no checksum.
+    // What a header says in addition to the format (time, name, system) is under no checksum.
     constexpr std::size_t header = 10;
     for (std::size_t bit = 8 * header; bit < 8 * whole.size(); ++bit) {
       std::string damaged = whole;
       damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
-      // Some codes say the same: padding, or a copy of zeros from another place.
+      // Some codes say the same: padding, or a copy of zeros from another position.
       try {
         EXPECT_EQ(read_packed_file(write("flipped.gz", damaged)), text) << bit;
       } catch (const error& e) {
@@ -203,7 +203,7 @@ map_figures feature_maps(const planner::graph& g, const std::string& writer = ""
 
 TEST(shared_traces, resnet50) {
   const std::string path = shared_trace("resnet50_b32_et.json.gz");
-  if (path.empty()) GTEST_SKIP() << "no planner/traces beside the folder that STASH_DATA names";
+  if (path.empty()) GTEST_SKIP() << "no planner/traces next to the folder that STASH_DATA names";
   const planner::trace t = planner::read_trace(read_packed_file(path));
   EXPECT_EQ(t.nodes.size(), 14392U);
   EXPECT_EQ(t.iterations.size(), 3U);
@@ -224,13 +224,13 @@ TEST(shared_traces, resnet50) {
   const planner::plan p = planner::make_plan(g, {});
   EXPECT_THAT(planner::validate(p), IsEmpty());
   EXPECT_NEAR(static_cast<double>(p.sizes.baseline_peak), 2774.7e6, 1e6);
-  const planner::graph ten = planner::stacked(g, 10);
+  const planner::graph ten = planner::repeat_graph(g, 10);
   EXPECT_EQ(feature_maps(ten).maps, 10 * feature_maps(g).maps);
 }
 
 TEST(shared_traces, every_iteration_of_resnet50_is_the_same_work) {
   const std::string path = shared_trace("resnet50_b32_et.json.gz");
-  if (path.empty()) GTEST_SKIP() << "no planner/traces beside the folder that STASH_DATA names";
+  if (path.empty()) GTEST_SKIP() << "no planner/traces next to the folder that STASH_DATA names";
   const planner::trace t = planner::read_trace(read_packed_file(path));
   for (const std::int64_t iteration : {6, 7, 8}) {
     planner::trace_options options;
@@ -242,7 +242,7 @@ TEST(shared_traces, every_iteration_of_resnet50_is_the_same_work) {
 
 TEST(shared_traces, gpt2) {
   const std::string path = shared_trace("hf_gpt2_et.json.tar.gz");
-  if (path.empty()) GTEST_SKIP() << "no planner/traces beside the folder that STASH_DATA names";
+  if (path.empty()) GTEST_SKIP() << "no planner/traces next to the folder that STASH_DATA names";
   const planner::trace t = planner::read_trace(read_packed_file(path));
   EXPECT_EQ(t.nodes.size(), 27156U);
   const planner::graph g = planner::graph_of(t);
@@ -261,7 +261,7 @@ TEST(shared_traces, the_profile_of_another_run_joins_nothing) {
   const std::string path = shared_trace("resnet50_b32_et.json.gz");
   const std::string profile = shared_trace("resnet50_b32_kineto.json.gz");
   if (path.empty() || profile.empty())
-    GTEST_SKIP() << "no planner/traces beside the folder that STASH_DATA names";
+    GTEST_SKIP() << "no planner/traces next to the folder that STASH_DATA names";
   planner::trace t = planner::read_trace(read_packed_file(path));
   const auto times = planner::read_kineto(read_packed_file(profile));
   EXPECT_EQ(times.size(), 39416U);

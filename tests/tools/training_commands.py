@@ -106,16 +106,16 @@ class Train(CommandTest):
         self.assertEqual(tight["final_weights_sha256"], full["final_weights_sha256"])
 
     def test_activations_are_what_the_relus_put_out(self):
-        for network, wanted in [("lenet", {"relu": 3, "relu_max_pool": 2}), ("vgg_small", {"relu": 7, "relu_max_pool": 3}),
+        for network, counts in [("lenet", {"relu": 3, "relu_max_pool": 2}), ("vgg_small", {"relu": 7, "relu_max_pool": 3}),
                                 ("resnet20", {"relu": 9, "batch_norm": 10})]:
             maps = {}
             for policy in ["none", "lossless"]:
                 pooled_maps = []
                 out = self.done("train", network, *SHORT, "--policy", policy, "--dump-activations", f"maps/{network}")
-                self.assertRegex(out, rf"{sum(wanted.values())} feature maps in maps/{network}\n\Z")
+                self.assertRegex(out, rf"{sum(counts.values())} feature maps in maps/{network}\n\Z")
                 index = self.read_json(f"maps/{network}/activations.json")
                 self.assertEqual((index["network"], index["batch"], index["steps"]), (network, 16, 3))
-                self.assertEqual(Counter(m["op"] for m in index["maps"]), wanted)
+                self.assertEqual(Counter(m["op"] for m in index["maps"]), counts)
                 maps[policy] = {}
                 kept = {m["name"]: m["kept"] for m in index["maps"]}
                 if policy == "none":
@@ -143,12 +143,12 @@ class Train(CommandTest):
         def at(sample, row, column, channel):
             return values[((sample * h + row) * w + column) * c + channel]
 
-        places = list(itertools.product(range(n), range(pooled_h), range(pooled_w), range(c)))
-        self.assertEqual(len(places), len(pooled))
-        for i in range(0, len(places), 7):
-            s, y, x, k = places[i]
+        positions = list(itertools.product(range(n), range(pooled_h), range(pooled_w), range(c)))
+        self.assertEqual(len(positions), len(pooled))
+        for i in range(0, len(positions), 7):
+            s, y, x, k = positions[i]
             window = [at(s, 2 * y + dy, 2 * x + dx, k) for dy in (0, 1) for dx in (0, 1)]
-            self.assertEqual(max(window), pooled[i], (m["name"], places[i]))
+            self.assertEqual(max(window), pooled[i], (m["name"], positions[i]))
 
     def test_dumping_activations_changes_nothing_else(self):
         plain = self.train("--seed", 3)[0]["final_weights_sha256"]
@@ -217,7 +217,7 @@ class Train(CommandTest):
 
 
 class TrainWithSwap(CommandTest):
-    """Maps go to the host behind the computation."""
+    """Maps go to the host in the background."""
 
     SWAP = ["--machine", "cpu", "--policy", "swap-only", "--swap-all"]
 
@@ -234,7 +234,7 @@ class TrainWithSwap(CommandTest):
                 self.assertEqual(swapped[same], plain[same])
         self.assertEqual([p.name for p in self.folder.iterdir()], ["record.json"])
 
-    def test_measured_times_stand_beside_predicted_ones(self):
+    def test_measured_times_stand_next_to_predicted_ones(self):
         self.train(*self.SWAP, "--chrome-trace", "t.json")
         trace = self.read_json("t.json")
         names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}

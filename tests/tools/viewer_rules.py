@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the viewers of a plan's files demand of them, each rule written down once and apart from what writes the files."""
+"""What the viewers of a plan's files demand of them, each rule written once, apart from what writes the files."""
 
 import csv
 from html.parser import HTMLParser
@@ -27,7 +27,7 @@ def live_bytes(plan, host=False):
     return live
 
 
-def beside(plan):
+def static_bytes(plan):
     return plan["sizes"]["parameter_bytes"] + plan["sizes"]["workspace_bytes"]
 
 
@@ -98,7 +98,8 @@ def check_counters(events, plan):
             series.append((ns(e["ts"]), e["args"]["bytes"]))
     demand(set(counters) == {"device memory", "host memory"} | ({"budget"} if plan["budget_bytes"] else set()),
            "counters", set(counters))
-    for name, live, added in [("device memory", live_bytes(plan), beside(plan)), ("host memory", live_bytes(plan, True), 0)]:
+    for name, live, added in [("device memory", live_bytes(plan), static_bytes(plan)),
+                              ("host memory", live_bytes(plan, True), 0)]:
         expected = []
         for bytes in [*live, 0]:
             if not expected or expected[-1] != bytes + added:
@@ -158,7 +159,7 @@ def check_memory_viz(snapshot, plan):
             else:
                 demand(e["action"] == "free_completed" and live.pop(address, None) == size, "free", e)
         demand(live == kept, "blocks at the end")
-        expected = max(live_bytes(plan, device == 1)) + (0 if device else beside(plan))
+        expected = max(live_bytes(plan, device == 1)) + (0 if device else static_bytes(plan))
         demand(most == expected, "most bytes in use", most, "expected", expected)
         state = dict(kept)
         for e in reversed(trace):
@@ -185,9 +186,9 @@ FIELDS = {"segment": {"address": int, "total_size": int, "stream": int, "segment
 
 def check_fields(snapshot):
     def check(kind, record):
-        for name, wanted in FIELDS[kind].items():
+        for name, expected in FIELDS[kind].items():
             value = record[name]
-            demand(value in wanted if isinstance(wanted, list) else type(value) is wanted, kind, name, record)
+            demand(value in expected if isinstance(expected, list) else type(value) is expected, kind, name, record)
         for frame in record.get("frames", []):
             check("frame", frame)
 
@@ -243,20 +244,20 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        given = dict(attributes)
-        demand(len(given) == len(attributes), "attribute twice", tag, attributes)
-        demand(not self.LINKS & set(given), "link", tag, attributes)
-        demand(not any(name.startswith("on") for name in given), "handler", tag, attributes)
+        values = dict(attributes)
+        demand(len(values) == len(attributes), "attribute twice", tag, attributes)
+        demand(not self.LINKS & set(values), "link", tag, attributes)
+        demand(not any(name.startswith("on") for name in values), "handler", tag, attributes)
         self.attributes += [(tag, k, v) for k, v in attributes]
-        if "id" in given:
-            self.ids.append(given["id"])
-        self.references += (given.get("aria-labelledby") or "").split()
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.references += (values.get("aria-labelledby") or "").split()
         if tag == "html":
-            demand(given.get("lang"), "language")
+            demand(values.get("lang"), "language")
         if tag == "svg":
-            demand(given.get("role") == "img" and len(given["aria-labelledby"].split()) == 2, "picture without words")
+            demand(values.get("role") == "img" and len(values["aria-labelledby"].split()) == 2, "picture without words")
         if tag == "th":
-            demand(given.get("scope") in ("col", "row"), "header without scope")
+            demand(values.get("scope") in ("col", "row"), "header without scope")
         if tag not in self.VOID:
             self.open.append(tag)
 

@@ -19,7 +19,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the files hold little-endian numbers");
 
-// A slice of a concatenation is not whole behind its op.
+// A slice of a concatenation is not whole after its op.
 bool puts_out_relu(const planner::op& o) {
   if (o.outputs.empty() || !o.outputs[0].whole()) return false;
   return o.kind == planner::op_kind::relu || o.kind == planner::op_kind::relu_max_pool ||
@@ -80,7 +80,7 @@ made_folder::made_folder(const std::string& path) {
   std::filesystem::create_directories(path, failed);
   if (failed)
     throw error(errc::io_failure,
-                fmt::format("{}: expected a folder or room for one, got: {}", path, failed.message()));
+                fmt::format("{}: expected a folder or a path for one, got: {}", path, failed.message()));
 }
 
 made_folder::~made_folder() {
@@ -96,7 +96,7 @@ int write_activations(const std::string& folder, training_run& run, const traini
   const planner::graph& g = e.current_plan().network;
   nlohmann::ordered_json maps = nlohmann::ordered_json::array();
   const map_writer files(folder, g);
-  // Right behind its op an operand is whole and dense, whatever the plan does with it later.
+  // Right after its op an operand is whole and dense, whatever the plan does with it later.
   e.after_step = [&](std::size_t i) {
     const planner::step& s = e.current_plan().steps[i];
     if (s.kind != planner::step_kind::run || !puts_out_relu(g.op_at(s.op))) return;

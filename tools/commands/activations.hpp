@@ -25,14 +25,14 @@ class made_folder {
 };
 
 /// Runs one step without an update on the batch that would come next and writes what every ReLU puts out
-/// (alone, behind batch norm, joined with max-pooling: before and behind the pooling) into the folder: raw
+/// (alone, after batch norm, joined with max-pooling: before and after the pooling) into the folder: raw
 /// little-endian f32 in the order of memory, one file per map, and activations.json with network, batch,
 /// steps, data and for each map
 ///   name, op, shape, file
 ///   kept          what the plan keeps of it for the backward pass: an encoding, raw, recompute or none
 ///   pooled_by     ReLUs whose output is pooled by the same op: [kernel_h, kernel_w, stride_h, stride_w,
 ///                 pad_top, pad_left]
-///   pooled_shape  beside pooled_by
+///   pooled_shape  with pooled_by
 /// Files of these names are replaced. Returns the number of maps. Throws failed_while_running if a file
 /// cannot be written.
 int write_activations(const std::string& folder, training_run& run, const training_options& options,

@@ -102,9 +102,9 @@ std::vector<std::size_t> matching(const bench_options& o, const std::vector<std:
                                   const std::string& example) {
   std::vector<std::size_t> found;
   try {
-    const std::regex wanted(o.filter);
+    const std::regex pattern(o.filter);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (std::regex_search(names[i], wanted)) found.push_back(i);
+      if (std::regex_search(names[i], pattern)) found.push_back(i);
     }
   } catch (const std::regex_error& e) {
     throw error(errc::invalid_argument, fmt::format("--filter: expected a regular expression, got '{}' ({})",
@@ -149,7 +149,8 @@ void bench_table::print_not_run(const std::string& name, const std::string& why)
 
 int finish(const bench_options& o, const bench_record& record) {
   fmt::print(
-      "\nGB/s: 10^9 bytes of the dense map per second. of copy: speed beside a copy of the bytes that have "
+      "\nGB/s: 10^9 bytes of the dense map per second. of copy: speed compared with a copy of the bytes that "
+      "have "
       "to move, "
       "timed in turn;\nhalf of the rounds lie within the next column. ratio: dense bytes / encoded bytes. "
       "Medians.\n");
@@ -171,7 +172,8 @@ int finish(const bench_options& o, const bench_record& record) {
 
 void add_bench(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand(
-      "bench", "Measure encodings and layers on this processor or a GPU, beside a copy of their bytes");
+      "bench",
+      "Measure encodings and layers on this processor or a GPU, compared with a copy of their bytes");
   const auto o = std::make_shared<bench_options>();
   command->add_option("--filter", o->filter, "only lines whose name has a match of this regular expression")
       ->type_name("REGEX")

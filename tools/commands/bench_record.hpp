@@ -14,12 +14,12 @@ struct bench_figures {
   std::string name;  ///< of the line, e.g. "encode/bitmap/iid_0.5/64MiB"
   std::int64_t dense_bytes = 0;
   double seconds = 0;          ///< of one call, the median
-  double copy_share = 0;       ///< speed beside a copy of the bytes that have to move; 1 = as fast
+  double copy_share = 0;       ///< speed compared with a copy of the bytes that have to move; 1 = as fast
   double copy_share_low = 0;   ///< in a quarter of the rounds it was not above this; 0: not known
   double copy_share_high = 0;  ///< and in a quarter not below this
   double copy_variation = 0;   ///< ninth decile of the copy's times over the first, minus 1
   double ratio = 0;            ///< dense bytes / encoded bytes; 0: nothing is encoded
-  double one_call_speed = 0;   ///< of a batch, beside one call on all its bytes; 0: no batch
+  double one_call_speed = 0;   ///< of a batch, compared with one call on all its bytes; 0: no batch
   std::size_t rounds = 0;
 
   /// Whether the copy itself was a tenth and more slower in some rounds: the machine was busy.

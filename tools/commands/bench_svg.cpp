@@ -28,7 +28,7 @@ std::size_t kind_of(std::string_view name) {
 }
 
 const char* colour_of(std::size_t kind) {
-  // Behind the grey that marks what lies outside the bars.
+  // Not the first colour: that grey marks what lies outside the bars.
   return svg_colours[(kind + 1) % svg_colours.size()];
 }
 
@@ -54,7 +54,7 @@ std::string bench_svg(const bench_record& record) {
                                                 record.threads, record.threads == 1 ? "" : "s")
                                   : record.device;
   svg += fmt::format(
-      "<text x=\"16\" y=\"22\" font-size=\"15\">Speed beside a copy of the bytes that have to move "
+      "<text x=\"16\" y=\"22\" font-size=\"15\">Speed compared with a copy of the bytes that have to move "
       "({})</text>\n",
       machine);
   double legend = x(0);

@@ -63,10 +63,10 @@ double least_share(const kind_of_work& kind, const execution_context& context, d
   double least = 1e6;
   for (const bench::bench_line& line : bench::selected_lines()) {
     const std::string name = line.name();
-    const bool wanted =
-        std::any_of(kind.cases.begin(), kind.cases.end(),
-                    [&](const std::string& wanted_case) { return name == wanted_case + "/iid_0.5/64MiB"; });
-    if (!wanted) continue;
+    const bool listed = std::any_of(kind.cases.begin(), kind.cases.end(), [&](const std::string& case_name) {
+      return name == case_name + "/iid_0.5/64MiB";
+    });
+    if (!listed) continue;
     const auto end = std::chrono::steady_clock::now() +
                      std::chrono::duration<double>(seconds / static_cast<double>(kind.cases.size()));
     const bench::prepared_call call = line.prepare(context);

@@ -89,7 +89,7 @@ planner::layout_table read_blocks(const std::string& path) {
   }
 }
 
-int place(const layout_options& o) {
+int solve(const layout_options& o) {
   planner::layout_table table = read_blocks(o.input);
   planner::layout_problem problem{table.blocks, 1, {}};
   if (o.capacity >= 0) problem.capacity = o.capacity;
@@ -115,9 +115,9 @@ int run_layout(const layout_options& o) {
   check_distinct({{"-o", o.output}}, {{"the blocks", o.input}});
   check_writable(o.output);
   try {
-    return place(o);
+    return solve(o);
   } catch (const error& e) {
-    // What only all blocks together show: two fixed ones on one place, sizes that overflow.
+    // What only all blocks together show: two fixed ones on one address, sizes that overflow.
     if (e.code() != errc::invalid_argument) throw;
     throw error(e.code(), fmt::format("{}: {} (blocks are counted from 0)", o.input, e.what()));
   }

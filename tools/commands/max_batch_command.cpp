@@ -97,13 +97,13 @@ int run(options& o) {
   check_distinct({{"--json", o.json}}, o.plan.files());
   check_writable(o.json);
   const double max_slowdown = parse_share(o.max_slowdown);
-  std::vector<planner::plan_options> wanted;
+  std::vector<planner::plan_options> requests;
   for (const std::string& name : o.policies) {
     o.plan.policy = name;
     o.plan.check();
-    wanted.push_back(o.plan.options(o.source.thread_count(), ""));
+    requests.push_back(o.plan.options(o.source.thread_count(), ""));
   }
-  const planner::machine& m = *wanted.front().model;
+  const planner::machine& m = *requests.front().model;
   if (o.memory.empty() && m.memory_bytes == 0) {
     throw error(errc::invalid_argument,
                 fmt::format("--memory: expected a size, since machine {} has none, got none", m.name));
@@ -118,8 +118,8 @@ int run(options& o) {
   const bool shown = ::isatty(STDERR_FILENO) != 0;
   std::string network;
   std::vector<row> rows;
-  for (std::size_t k = 0; k < wanted.size() && !interrupted(); ++k) {
-    planner::plan_options& options = wanted[k];
+  for (std::size_t k = 0; k < requests.size() && !interrupted(); ++k) {
+    planner::plan_options& options = requests[k];
     options.stop = [] { return interrupted(); };
     growth g;
     g.tolerance = o.tolerance;

@@ -97,9 +97,8 @@ void add_plan(CLI::App& app, action& chosen) {
       o->plan.check();
       if (o->no_layout) o->outputs.check_without_offsets();
       if (!o->outputs.chrome_trace.empty() && o->plan.machine.empty()) {
-        throw error(
-            errc::invalid_argument,
-            "--chrome-trace: expected --machine beside it (plans without one have no times), got none");
+        throw error(errc::invalid_argument,
+                    "--chrome-trace: expected --machine with it (plans without one have no times), got none");
       }
       std::string machine;
       const planner::graph g = o->source.make(machine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// reproduce: the tables of a paper beside our plans.
+// reproduce: the tables of a paper next to our plans.
 
 #include <fmt/format.h>
 
@@ -80,7 +80,7 @@ int run(options& o) {
 }  // namespace
 
 void add_reproduce(CLI::App& app, action& chosen) {
-  CLI::App* const command = app.add_subcommand("reproduce", "Tables of papers beside our plans");
+  CLI::App* const command = app.add_subcommand("reproduce", "Tables of papers next to our plans");
   const auto o = std::make_shared<options>();
   command->add_option("table", o->name, "gist, meng, lms or layrub")->type_name("NAME")->required();
   command->add_option("--json", o->json, "write the rows as they are made")

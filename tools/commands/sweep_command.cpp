@@ -17,9 +17,9 @@
 #include "files/files.hpp"
 #include "files/source.hpp"
 #include "files/valid_plan.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/explain_names.hpp"
 #include "planner/graph/cost.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fastest.hpp"
 #include "report/html_report.hpp"
 #include "report/report.hpp"
@@ -70,10 +70,10 @@ nlohmann::ordered_json to_row(const row& r) {
 }
 
 // A share is one of what the maps take: parameters and workspace, which no plan changes, come on top.
-std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int64_t beside) {
-  const std::int64_t maps = baseline - beside;
+std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int64_t static_bytes) {
+  const std::int64_t maps = baseline - static_bytes;
   const bool share = parse_budget(text, maps, "--budgets") != parse_budget(text, 2 * maps, "--budgets");
-  return parse_budget(text, maps, "--budgets") + (share ? beside : 0);
+  return parse_budget(text, maps, "--budgets") + (share ? static_bytes : 0);
 }
 
 // With nothing encoded or moved.
@@ -96,23 +96,23 @@ int run(options& o) {
   o.plan.check();
   std::string note;
   const planner::graph g = o.source.make(note);
-  planner::plan_options wanted = o.plan.options(o.source.thread_count(), note);
-  o.plan.check_use(wanted, g);
+  planner::plan_options request = o.plan.options(o.source.thread_count(), note);
+  o.plan.check_use(request, g);
   const stops_between_steps guard;
-  wanted.stop = [] { return interrupted(); };
-  wanted.smallest_budget = false;
-  planner::plan_sweep sweep(g, wanted);
-  const std::int64_t baseline = sweep.baseline_bytes(), beside = sweep.beside_bytes();
+  request.stop = [] { return interrupted(); };
+  request.smallest_budget = false;
+  planner::budget_planner sweep(g, request);
+  const std::int64_t baseline = sweep.baseline_bytes(), static_bytes = sweep.static_bytes();
   std::vector<row> rows;
   for (const std::string& text : o.budgets) {
     row r;
-    r.budget = budget_of(text, baseline, beside);
-    r.share = static_cast<double>(r.budget - beside) / static_cast<double>(baseline - beside);
+    r.budget = budget_of(text, baseline, static_bytes);
+    r.share = static_cast<double>(r.budget - static_bytes) / static_cast<double>(baseline - static_bytes);
     rows.push_back(r);
   }
   // In rising order, so that more memory never makes a plan slower.
   std::stable_sort(rows.begin(), rows.end(), [](const row& a, const row& b) { return a.budget < b.budget; });
-  const double unplanned = unplanned_ms(g, *wanted.model);
+  const double unplanned = unplanned_ms(g, *request.model);
   std::exception_ptr failure;
   for (std::size_t i = 0; i < rows.size() && !failure; ++i) {
     row& r = rows[i];
@@ -144,8 +144,9 @@ int run(options& o) {
   }
   std::reverse(rows.begin(), rows.end());
   fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
-             planner::printable(g.name), g.batch, planner::printable(wanted.model->name),
-             static_cast<double>(baseline - beside) / 1e6, static_cast<double>(beside) / 1e6, unplanned);
+             planner::printable(g.name), g.batch, planner::printable(request.model->name),
+             static_cast<double>(baseline - static_bytes) / 1e6, static_cast<double>(static_bytes) / 1e6,
+             unplanned);
   fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
              "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -167,12 +168,12 @@ int run(options& o) {
   if (!o.json.empty() || !o.html.empty()) {
     nlohmann::ordered_json report{{"graph", g.name},
                                   {"batch", g.batch},
-                                  {"machine", wanted.model->name},
-                                  {"policy", planner::to_string(wanted.chosen_policy)},
-                                  {"seed", wanted.seed},
-                                  {"evaluations", wanted.evaluations},
+                                  {"machine", request.model->name},
+                                  {"policy", planner::to_string(request.chosen_policy)},
+                                  {"seed", request.seed},
+                                  {"evaluations", request.evaluations},
                                   {"baseline_bytes", baseline},
-                                  {"beside_maps_bytes", beside},
+                                  {"beside_maps_bytes", static_bytes},
                                   {"unplanned_ms", unplanned},
                                   {"rows", list}};
     const std::string page = o.html.empty() ? "" : html_sweep(report);

@@ -71,10 +71,10 @@ struct train_options {
 // The plan of --plan; the options of the run follow it, and may not contradict it.
 planner::plan planned_run(const train_options& o, training_options& training) {
   planner::plan p = read_plan(o.plan_file);
-  const auto agree = [&](const char* option, std::int64_t given, std::int64_t planned) {
-    if (o.command->count(option) == 0 || given == planned) return;
+  const auto agree = [&](const char* option, std::int64_t value, std::int64_t planned) {
+    if (o.command->count(option) == 0 || value == planned) return;
     throw error(errc::invalid_argument,
-                fmt::format("{}: expected the {} of {}, got {}", option, planned, o.plan_file, given));
+                fmt::format("{}: expected the {} of {}, got {}", option, planned, o.plan_file, value));
   };
   if (p.network.name != training.network) {
     throw error(errc::invalid_argument, fmt::format("--plan: {}: expected a plan of {}, got one of {}",
@@ -89,12 +89,12 @@ planner::plan planned_run(const train_options& o, training_options& training) {
 
 void check_fits(const planner::plan& p, const image_source& source, const std::string& file) {
   const models::input_shape s = source.shape();
-  const std::vector<std::int64_t> wanted{s.height, s.width, s.channels};
+  const std::vector<std::int64_t> expected{s.height, s.width, s.channels};
   for (const planner::storage& image : p.network.storages) {
-    if (image.role != planner::storage_role::image || image.shape == wanted) continue;
+    if (image.role != planner::storage_role::image || image.shape == expected) continue;
     throw error(errc::invalid_argument,
                 fmt::format("--plan: {}: expected a plan for images of {}, got one for {}", file,
-                            fmt::join(wanted, "x"), fmt::join(image.shape, "x")));
+                            fmt::join(expected, "x"), fmt::join(image.shape, "x")));
   }
   if (p.network.classes != source.classes()) {
     throw error(errc::invalid_argument,
@@ -122,12 +122,12 @@ measured_step measured(executor::executor& e) {
   return m;
 }
 
-// The trainer of a run: plans, unless a plan is given.
-void prepare_run(const train_options& o, std::optional<planner::plan>& given, image_source& source,
+// The trainer of a run: plans, unless a plan is loaded.
+void prepare_run(const train_options& o, std::optional<planner::plan>& loaded, image_source& source,
                  const training_options& training, executor::trainer_options& options, training_run& run) {
-  if (given) {
-    run.label = planner::to_string(given->chosen_policy);
-    run.trainer = std::make_unique<executor::trainer>(std::move(*given), options);
+  if (loaded) {
+    run.label = planner::to_string(loaded->chosen_policy);
+    run.trainer = std::make_unique<executor::trainer>(std::move(*loaded), options);
   } else {
     std::string machine;
     image_batch batch;
@@ -163,10 +163,10 @@ int train(const train_options& o) {
   if (!o.activations.empty()) const made_folder can_be_made(o.activations);
   if (!o.swap_folder.empty()) check_swap_folder(o.swap_folder);
   training_options training = o.training;
-  std::optional<planner::plan> given;
-  if (!o.plan_file.empty()) given = planned_run(o, training);
+  std::optional<planner::plan> loaded;
+  if (!o.plan_file.empty()) loaded = planned_run(o, training);
   image_source source(training);
-  if (given) check_fits(*given, source, o.plan_file);
+  if (loaded) check_fits(*loaded, source, o.plan_file);
   executor::trainer_options options;
   options.seed = training.seed;
   options.executor.seed = training.seed;
@@ -176,7 +176,7 @@ int train(const train_options& o) {
   options.executor.stop = interrupted;
   training_run run;
   try {
-    prepare_run(o, given, source, training, options, run);
+    prepare_run(o, loaded, source, training, options, run);
   } catch (const error& e) {
     if (e.code() != errc::out_of_memory) throw;
     throw error(e.code(), fmt::format("{}; a smaller --budget, with --machine also for maps that move to the "
@@ -189,7 +189,7 @@ int train(const train_options& o) {
   running([&] {
     run.trainer->events.notify = [](void*, const event& what) {
       if (what.kind != event_kind::overflow) return;
-      fmt::print("step {}: {} is denser than planned: the step is run again with more room\n", what.step,
+      fmt::print("step {}: {} is denser than planned: the step is run again with more capacity\n", what.step,
                  planner::printable(what.tensor));
     };
     progress bar(steps, training.batch);
@@ -337,7 +337,7 @@ void add_train(CLI::App& app, action& chosen) {
   command
       ->add_option(
           "--chrome-trace", o->chrome_trace,
-          "write when each step of the last training step ran, beside what a plan with --machine predicts")
+          "write when each step of the last training step ran, next to what a plan with --machine predicts")
       ->type_name("FILE")
       ->check(some_text());
   command
@@ -362,7 +362,7 @@ void add_train(CLI::App& app, action& chosen) {
 
 void add_compare(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand(
-      "compare", "Train unplanned, lossless and under each lossy policy from one seed, side by side");
+      "compare", "Train unplanned, lossless and under each lossy policy from one seed, in one table");
   const auto o = std::make_shared<compare_options>();
   o->training.declare(*command);
   command->add_option("--svg", o->svg, "draw memory over the step")->type_name("FILE")->check(some_text());

@@ -43,9 +43,9 @@ text_kind kind_inside(const std::string& path) {
 
 }  // namespace
 
-std::string what_to_do(const std::string& path, std::string_view text, text_kind wanted) {
+std::string what_to_do(const std::string& path, std::string_view text, text_kind expected) {
   const text_kind kind = planner::kind_of(text);
-  if (kind == text_kind::unknown || kind == wanted) return {};
+  if (kind == text_kind::unknown || kind == expected) return {};
   const text_kind inside = planner::is_packed(kind) ? kind_inside(path) : text_kind::unknown;
   if (inside == text_kind::unknown) return fmt::format(": {}", taken_by(kind));
   const bool read_packed = inside == text_kind::trace || inside == text_kind::profile;

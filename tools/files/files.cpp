@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct place {
+struct target_paths {
   fs::path first;  ///< what is written
   fs::path last;   ///< what it becomes once it is whole
 };
@@ -38,9 +38,9 @@ fs::path end_of(const std::string& path) {
   return {};
 }
 
-/// A file is written beside the one whose place it takes, which stays as it is until then; a device or a pipe
+/// A file is written next to the one that it replaces, which stays as it is until then; a device or a pipe
 /// is written itself, also where /dev/stdout leads to a file.
-place place_of(const std::string& path) {
+target_paths target_of(const std::string& path) {
   std::error_code ignored;
   const fs::file_status there = fs::status(path, ignored);
   const bool is_special = fs::exists(there) && !fs::is_regular_file(there);
@@ -93,7 +93,7 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  const place to = place_of(path);
+  const target_paths to = target_of(path);
   std::ofstream out(to.first, std::ios::binary);
   out << text;
   out.close();
@@ -135,7 +135,7 @@ void check_writable(const std::string& path) {
     expect(::access(path.c_str(), W_OK) == 0);
     return;
   }
-  const place to = place_of(path);
+  const target_paths to = target_of(path);
   for (const fs::path& file : {to.last, to.first}) {
     const bool existed = fs::exists(file, ignored);
     std::ofstream out(file, std::ios::binary | std::ios::app);

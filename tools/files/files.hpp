@@ -16,7 +16,7 @@ void write_file(const std::string& path, const std::string& text);
 /// A file that a command reads or writes, and what names it on the command line: "--json", "the graph".
 struct named_file {
   std::string by;
-  std::string path;  ///< empty: not given
+  std::string path;  ///< empty: not set
 };
 
 /// Before long work: throws error(invalid_argument) where an output is also another output or an input,
@@ -24,7 +24,7 @@ struct named_file {
 void check_distinct(const std::vector<named_file>& outputs, const std::vector<named_file>& inputs = {});
 
 /// Throws error(io_failure) unless a file at `path` could be written; leaves an existing file as it is and
-/// nothing behind where there was none. An empty path is fine.
+/// nothing where there was none. An empty path is fine.
 void check_writable(const std::string& path);
 
 }  // namespace stash::tools

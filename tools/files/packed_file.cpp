@@ -56,9 +56,9 @@ class packed_file {
       if (status != ARCHIVE_OK && status != ARCHIVE_WARN) fail("an intact file");
       const bool raw = archive_format(archive_.get()) == ARCHIVE_FORMAT_RAW;
       const char* const name = archive_entry_pathname(entry);
-      const bool wanted =
+      const bool is_json =
           name != nullptr && std::string_view(name).ends_with(".json") && !is_from_macos(name);
-      if (raw || (wanted && archive_entry_filetype(entry) == AE_IFREG)) return content(limit);
+      if (raw || (is_json && archive_entry_filetype(entry) == AE_IFREG)) return content(limit);
     }
     throw error(errc::bad_format,
                 fmt::format("{}: expected a .json file or an archive with one, got neither", path_));

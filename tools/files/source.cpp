@@ -19,7 +19,7 @@
 #include "files/packed_file.hpp"
 #include "models/tape_record.hpp"
 #include "planner/graph/machine.hpp"
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 #include "planner/json/json.hpp"
 #include "planner/memory/options.hpp"
 #include "planner/trace/trace.hpp"
@@ -44,13 +44,13 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
 
 // What a file was read for, in front of what is wrong with it; after it, where another file belongs.
 template <class Parse>
-auto parsed(planner::text_kind wanted, const std::string& path, Parse parse,
+auto parsed(planner::text_kind expected, const std::string& path, Parse parse,
             std::string (*read)(const std::string&) = read_file) {
   const std::string text = read(path);
   try {
     return parse(text);
   } catch (const error& e) {
-    throw error(e.code(), fmt::format("{}: {}{}", path, e.what(), what_to_do(path, text, wanted)));
+    throw error(e.code(), fmt::format("{}: {}{}", path, e.what(), what_to_do(path, text, expected)));
   }
 }
 
@@ -155,7 +155,7 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       ->check(whole_number(1, 1024));
   command
       .add_option("--repeat", repeat,
-                  "copies of the network, one behind the other (to see how planning scales)")
+                  "copies of the network, one after the other (to see how planning scales)")
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 1000));
@@ -195,7 +195,7 @@ planner::graph graph_source::make(std::string& machine) const {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
     g = name == "-" || names_json(name) ? read() : named();
   }
-  if (repeat > 1) g = planner::stacked(g, repeat);
+  if (repeat > 1) g = planner::repeat_graph(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
 }
@@ -222,7 +222,7 @@ std::vector<named_file> graph_source::files() const {
 void graph_source::refuse(std::initializer_list<const char*> options, const std::string& why) const {
   for (const char* const option : options) {
     if (command_->count(option) > 0)
-      throw error(errc::invalid_argument, fmt::format("{}: expected only beside {}", option, why));
+      throw error(errc::invalid_argument, fmt::format("{}: expected only with {}", option, why));
   }
 }
 
@@ -319,7 +319,7 @@ value_format parse_values(const std::string& name) {
 planner::graph graph_source::read_trace() const {
   if (!name.empty()) {
     throw error(errc::invalid_argument,
-                fmt::format("--trace: expected no name of a network beside it, got {}", shortened(name)));
+                fmt::format("--trace: expected no name of a network with it, got {}", shortened(name)));
   }
   refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--batch"},
          "the name of a network, got the trace " + trace);
@@ -389,9 +389,8 @@ void plan_source::check() const {
       if (command_->count(option) == 0) continue;
       throw error(
           errc::invalid_argument,
-          fmt::format(
-              "{}: expected --machine beside it (only plans for one are searched for speed), got none",
-              option));
+          fmt::format("{}: expected --machine with it (only plans for one are searched for speed), got none",
+                      option));
     }
   }
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
@@ -422,7 +421,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
     o.swap = !no_swap && o.chosen_policy != planner::policy::none && o.chosen_policy != planner::policy::gist;
   } else if (o.chosen_policy >= planner::policy::gist) {
     throw error(errc::invalid_argument,
-                fmt::format("--policy: expected --machine beside {}, which plans for one, got none", policy));
+                fmt::format("--policy: expected --machine with {}, which plans for one, got none", policy));
   }
   return o;
 }
@@ -431,7 +430,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
 void plan_source::check_use(const planner::plan_options& o, const planner::graph& g) const {
   const auto refuse = [&](const char* option, const char* expected) {
     throw error(errc::invalid_argument,
-                fmt::format("{}: expected --policy {} beside it, got {}", option, expected, policy));
+                fmt::format("{}: expected --policy {} with it, got {}", option, expected, policy));
   };
   const planner::policy p = o.chosen_policy;
   if (!values.empty() && p != planner::policy::automatic && p != planner::policy::gist)

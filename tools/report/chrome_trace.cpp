@@ -130,14 +130,14 @@ class trace_writer {
     return sum;
   }
 
-  struct place {
+  struct anchor {
     int tid;
     std::int64_t ns;  // inside its slice, where viewers look for it
   };
 
   // From an encoder to each reader of what it wrote, from a copy out to the copy back.
   void flows(const step& s, int tid, std::int64_t begin, std::int64_t end) {
-    const place here{tid, begin + (end - begin) / 2};
+    const anchor here{tid, begin + (end - begin) / 2};
     if (s.kind == step_kind::encode) encoded_[s.storage] = here;
     if (s.kind == step_kind::copy_out) copied_[s.storage] = here;
     if (s.kind == step_kind::decode || s.kind == step_kind::recompute)
@@ -145,12 +145,12 @@ class trace_writer {
     if (s.kind == step_kind::copy_in) flow(copied_, s.storage, "on the host", here);
   }
 
-  void flow(const std::map<planner::storage_id, place>& from, planner::storage_id s, const char* name,
-            place to) {
+  void flow(const std::map<planner::storage_id, anchor>& from, planner::storage_id s, const char* name,
+            anchor to) {
     const auto found = from.find(s);
     if (found == from.end()) return;
     ++flows_;
-    const auto end_of = [&](const char* phase, place at) {
+    const auto end_of = [&](const char* phase, anchor at) {
       return json{{"ph", phase},
                   {"name", name},
                   {"cat", "flow"},
@@ -188,7 +188,7 @@ class trace_writer {
   double end_ms_, update_ms_;
   int process_;
   std::vector<json> events_;
-  std::map<planner::storage_id, place> encoded_, copied_;
+  std::map<planner::storage_id, anchor> encoded_, copied_;
   std::int64_t flows_;
 };
 
@@ -198,7 +198,7 @@ void add_counters(trace_writer& to, const plan& p) {
   device.push_back(0);
   host.push_back(0);
   for (std::int64_t& bytes : device)
-    bytes += bytes_beside_maps(p);
+    bytes += static_bytes_of(p);
   to.counter("device memory", device, clock);
   to.counter("host memory", host, clock);
   if (p.budget_bytes > 0) to.counter("budget", {p.budget_bytes, p.budget_bytes}, {0.0, clock.back()});

@@ -50,8 +50,8 @@ struct clocks {
   double boundary = 0;  // begin of the first backward op of the plan
 };
 
-// By ms where the plan has times, else by ops: what a plan adds between two ops shares the place of the op
-// behind it.
+// By ms where the plan has times, else by ops: what a plan adds between two ops shares the interval of the op
+// after it.
 clocks make_clocks(const plan& p, const planner::schedule& before) {
   clocks c;
   std::vector<double> op_begin{0.0};
@@ -108,7 +108,7 @@ std::string memory_marks(const plan& p, const chart_axes& axes, const std::vecto
                          const std::vector<double>& clock) {
   constexpr double column = 3;
   std::string svg;
-  const std::int64_t beside = bytes_beside_maps(p);
+  const std::int64_t static_bytes = static_bytes_of(p);
   for (std::size_t i = 0; i < live.size();) {
     const double from = axes.x(clock[i]);
     std::size_t end = i + 1, most = i;
@@ -122,7 +122,7 @@ std::string memory_marks(const plan& p, const chart_axes& axes, const std::vecto
         "height=\"{:.1f}\">"
         "<title>{}</title></rect>\n",
         from, axes.top(), std::max(to - from, 0.1), axes.bottom() - axes.top(),
-        html_text(fmt::format("{}: {}", title_of(p, p.steps[most]), megabytes(live[most] + beside))));
+        html_text(fmt::format("{}: {}", title_of(p, p.steps[most]), megabytes(live[most] + static_bytes))));
     i = end;
   }
   return svg;
@@ -200,39 +200,39 @@ std::string html_memory_section(const plan& p) {
   const std::vector<std::int64_t> live = live_device_bytes(p), host = live_host_bytes(p);
   const std::vector<std::int64_t> raw = planner::live_bytes(before);
   const clocks c = make_clocks(p, before);
-  const std::int64_t beside = bytes_beside_maps(p);
+  const std::int64_t static_bytes = static_bytes_of(p);
   const auto largest = [](const std::vector<std::int64_t>& v) {
     return v.empty() ? std::int64_t{0} : *std::max_element(v.begin(), v.end());
   };
-  const std::int64_t most = std::max({largest(raw) + beside, largest(live) + beside, largest(host),
-                                      p.budget_bytes < 2 * largest(raw) ? p.budget_bytes : 0});
+  const std::int64_t most = std::max({largest(raw) + static_bytes, largest(live) + static_bytes,
+                                      largest(host), p.budget_bytes < 2 * largest(raw) ? p.budget_bytes : 0});
   chart_axes axes(left, right, 34, height - 34);
   axes.range(0, std::max(c.planned.back(), c.unplanned.back()), svg_axis_end(1.03 * mb(most)));
   const bool timed = !p.timeline.empty();
   std::string svg = axes.grid(timed ? " ms" : "", " MB");
   svg += fmt::format("<rect class=\"base\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
-                     left, axes.y(mb(beside)), right - left, axes.bottom() - axes.y(mb(beside)));
-  std::vector<chart_point> after = staircase(live, c.planned, beside);
+                     left, axes.y(mb(static_bytes)), right - left, axes.bottom() - axes.y(mb(static_bytes)));
+  std::vector<chart_point> after = staircase(live, c.planned, static_bytes);
   std::vector<chart_point> area = after;
   if (!area.empty()) {
-    area.push_back({area.back().x, mb(beside)});
-    area.insert(area.begin(), {area.front().x, mb(beside)});
+    area.push_back({area.back().x, mb(static_bytes)});
+    area.insert(area.begin(), {area.front().x, mb(static_bytes)});
   }
   svg += boundary_marks(axes, c.boundary) + axes.path(area, "area", true);
-  svg += axes.path(staircase(raw, c.unplanned, beside), "before") + axes.path(after, "after");
+  svg += axes.path(staircase(raw, c.unplanned, static_bytes), "before") + axes.path(after, "after");
   if (largest(host) > 0) svg += axes.path(staircase(host, c.planned, 0), "host");
   if (p.budget_bytes > 0 && mb(p.budget_bytes) <= axes.y_most())
     svg += axes.level(mb(p.budget_bytes), "budget", "budget " + megabytes(p.budget_bytes));
   svg += memory_marks(p, axes, live, c.planned);
   std::vector<legend_entry> legend{{"before", "unplanned"}, {"after", "planned"}};
-  if (beside > 0) legend.push_back({"base", "parameters and workspace"});
+  if (static_bytes > 0) legend.push_back({"base", "parameters and workspace"});
   if (largest(host) > 0) legend.push_back({"host", "host memory"});
   if (p.budget_bytes > 0) legend.push_back({"budget", "budget"});
   const std::string description = fmt::format(
       "Bytes in use over one training step. Unplanned they reach {}, planned {}{}. The table of figures has "
       "the "
       "numbers.",
-      megabytes(largest(raw) + beside), megabytes(largest(live) + beside),
+      megabytes(largest(raw) + static_bytes), megabytes(largest(live) + static_bytes),
       p.budget_bytes > 0 ? fmt::format(", with a budget of {}", megabytes(p.budget_bytes)) : std::string());
   const std::string caption =
       fmt::format("Bytes alive over {}. Laid out, the planned step takes {}, the unplanned one {}.",

@@ -7,7 +7,7 @@
 
 namespace stash::tools {
 
-// Colours that people with the usual forms of colour blindness tell apart (Okabe and Ito); ground and text
+// Colours that people with the usual forms of colour blindness distinguish (Okabe and Ito); ground and text
 // follow the reader's setting.
 inline constexpr std::string_view html_styles = R"css(
 :root { color-scheme: light dark; --ground: #ffffff; --raised: #f4f5f7; --text: #1b1f24; --faint: #57606a;
@@ -72,7 +72,7 @@ code { font-size: .95em; overflow-wrap: anywhere; }
 @media print { body { max-width: none; } }
 )css";
 
-// Shows a mark's title at once, beside the pointer. Without it browsers show titles after a while.
+// Shows a mark's title at once, next to the pointer. Without it browsers show titles after a while.
 inline constexpr std::string_view html_script = R"js(
 const tip = document.getElementById("tip");
 document.addEventListener("pointermove", event => {

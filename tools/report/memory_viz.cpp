@@ -86,7 +86,7 @@ class snapshot_writer {
 
   // Parameters and workspace at the bottom, there from the first step to the last, and the maps above them.
   json arena() {
-    const std::int64_t bytes = p_.sizes.planned_peak + bytes_beside_maps(p_);
+    const std::int64_t bytes = p_.sizes.planned_peak + static_bytes_of(p_);
     begin_segment(arena_address, bytes, "the arena of the plan");
     json blocks = json::array();
     std::int64_t at = arena_address, active = 0;
@@ -122,7 +122,7 @@ class snapshot_writer {
         if (is(b, host)) touch("alloc", i, b, address);
       for (const std::size_t b : ends_[i]) {
         if (!is(b, host)) continue;
-        // Side by side, so that viewers join them.
+        // Next to each other, so that viewers join them.
         touch("free_requested", i, b, address);
         touch("free_completed", i, b, address);
       }

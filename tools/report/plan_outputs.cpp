@@ -59,7 +59,7 @@ void plan_outputs::declare(CLI::App& command) {
 void plan_outputs::check(const std::vector<named_file>& other_outputs,
                          const std::vector<named_file>& inputs) const {
   if (!sweep.empty() && html.empty())
-    throw error(errc::invalid_argument, "--sweep: expected --html beside it, got none");
+    throw error(errc::invalid_argument, "--sweep: expected --html with it, got none");
   std::vector<named_file> written = other_outputs, read = inputs;
   for (const named_file& file : std::initializer_list<named_file>{{"--html", html},
                                                                   {"--chrome-trace", chrome_trace},

@@ -23,7 +23,7 @@ struct plan_outputs {
   bool any() const { return !(html.empty() && chrome_trace.empty() && memory_viz.empty() && layout.empty()); }
 
   /// Before long work: throws error(invalid_argument) or error(io_failure) where an output cannot be written,
-  /// is named twice or is one of the files that the command writes or reads beside these.
+  /// is named twice or is one of the files that the command writes or reads besides these.
   void check(const std::vector<named_file>& other_outputs, const std::vector<named_file>& inputs) const;
 
   /// Throws error(invalid_argument) if an output shows offsets: for plans that have none.

@@ -115,7 +115,7 @@ std::vector<std::int64_t> live_host_bytes(const plan& p) {
   return live_bytes(p, true);
 }
 
-std::int64_t bytes_beside_maps(const plan& p) noexcept {
+std::int64_t static_bytes_of(const plan& p) noexcept {
   return p.sizes.parameter_bytes + p.sizes.workspace_bytes;
 }
 

@@ -33,8 +33,8 @@ std::vector<double> clock_of(const planner::plan& p);
 std::vector<std::int64_t> live_device_bytes(const planner::plan& p);
 std::vector<std::int64_t> live_host_bytes(const planner::plan& p);
 
-/// What lies beside the map region for the whole step: parameters and workspace.
-std::int64_t bytes_beside_maps(const planner::plan& p) noexcept;
+/// What lies outside the map region for the whole step: parameters and workspace.
+std::int64_t static_bytes_of(const planner::plan& p) noexcept;
 
 /// The buffers of the map region with their offsets and steps, as CSV (docs/layout.md).
 std::string layout_csv(const planner::plan& p);

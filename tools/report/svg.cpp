@@ -17,13 +17,13 @@ struct point {
   double mb = 0;
 };
 
-// The ops that have a place in the picture: all but the update.
+// The ops that have an interval in the picture: all but the update.
 double planned_ops(const planner::graph& g) {
   return static_cast<double>(std::count_if(
       g.ops.begin(), g.ops.end(), [](const planner::op& o) { return o.stage != planner::op_stage::update; }));
 }
 
-// A plan's own steps (encode, decode) share the place of the op behind them.
+// A plan's own steps (encode, decode) share the interval of the op after them.
 std::vector<point> curve_of(const planner::plan& p) {
   std::vector<double> live(p.steps.size() + 1, 0.0);
   for (const planner::buffer& b : p.buffers) {
@@ -36,7 +36,7 @@ std::vector<point> curve_of(const planner::plan& p) {
   planner::op_id op = 0;
   std::size_t i = 0;
   while (i < p.steps.size()) {
-    // The steps from here to the next op divide the op's place among them.
+    // The steps from here to the next op divide the op's interval among them.
     std::size_t end = i;
     while (end < p.steps.size() && p.steps[end].kind != planner::step_kind::run)
       ++end;
@@ -95,7 +95,7 @@ std::string memory_svg(const std::vector<memory_curve>& curves) {
   svg += fmt::format(
       "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#999999\" stroke-dasharray=\"2 4\"/>\n",
       left, width - right, y(w), y(w));
-  // Beside the curves, not among them.
+  // Next to the curves, not among them.
   svg += fmt::format(
       "<text x=\"{0}\" y=\"{1:.1f}\" fill=\"#666666\">largest op (W)</text>\n<text x=\"{0}\" y=\"{2:.1f}\" "
       "fill=\"#666666\">{3:.3g} MB</text>\n",

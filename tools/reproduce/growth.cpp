@@ -8,9 +8,9 @@
 
 #include "commands.hpp"
 #include "planner/baselines/policies.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/memory/bounds.hpp"
 #include "planner/memory/placement.hpp"
-#include "planner/sweep.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
@@ -20,9 +20,9 @@ namespace {
 // What a search cannot help against; empty if there is nothing of the kind.
 std::string hard_limit(const planner::graph& g, std::int64_t memory) {
   const planner::wall w = planner::working_set_wall(g);
-  const std::int64_t beside = planner::parameter_bytes(g) + planner::workspace_bytes(g);
-  if (beside >= memory) return "weights, gradients, momentum and workspace";
-  if (w.op < 0 || w.bytes + beside <= memory) return {};
+  const std::int64_t static_bytes = planner::parameter_bytes(g) + planner::workspace_bytes(g);
+  if (static_bytes >= memory) return "weights, gradients, momentum and workspace";
+  if (w.op < 0 || w.bytes + static_bytes <= memory) return {};
   return fmt::format("working set W of {} ({:.0f} MB)", g.op_at(w.op).name,
                      static_cast<double>(w.bytes) / 1e6);
 }
@@ -36,7 +36,7 @@ std::string memory_limit(const planner::graph& g, const planner::plan_options& o
     free.evaluations = 0;
     free.smallest_budget = false;
     try {
-      static_cast<void>(planner::plan_sweep(g, free).make(memory));
+      static_cast<void>(planner::budget_planner(g, free).make(memory));
       return "host memory";
     } catch (const error& e) {
       if (e.code() != errc::infeasible_budget) throw;
@@ -50,7 +50,7 @@ probe plan_once(const planner::graph& g, const planner::plan_options& options, s
   probe p;
   planner::plan_options own = options;
   own.smallest_budget = false;
-  planner::plan_sweep sweep(g, own);
+  planner::budget_planner sweep(g, own);
   planner::plan made;
   try {
     made = sweep.make(memory);

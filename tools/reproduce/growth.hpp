@@ -9,8 +9,8 @@
 #include <functional>
 #include <string>
 
+#include "planner/budget_planner.hpp"
 #include "planner/plan.hpp"
-#include "planner/sweep.hpp"
 
 namespace stash::tools {
 
@@ -40,7 +40,7 @@ std::string what_is_there(const std::string& why, bool swap = true);
 
 /// Plans `g` within `memory`; policy none needs no model. A quick search first; if it finds nothing that
 /// fits, with `long_search` the one that `options` asks for. Throws failed_while_running if the plan is not
-/// valid, and what the planner throws beside error(infeasible_budget).
+/// valid, and what the planner throws besides error(infeasible_budget).
 probe plan_probe(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
                  double max_slowdown, bool long_search);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Tables of papers beside our plans (`stash reproduce`). Everything in them is planned and simulated;
+/// Tables of papers next to our plans (`stash reproduce`). Everything in them is planned and simulated;
 /// nothing is executed.
 
 #include <functional>

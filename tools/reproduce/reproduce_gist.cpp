@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "planner/sweep.hpp"
+#include "planner/budget_planner.hpp"
 #include "reproduce/reproduce_rows.hpp"
 
 namespace stash::tools {
@@ -117,7 +117,8 @@ void gist_table(const reproduction& r) {
     if (r.stopped()) return;
     r.progress(row.what);
     const stopwatch clock;
-    planner::plan_sweep sweep(network_graph(network, {batch, 0, 0}, r.threads), wanted(r, policy::gist, m));
+    planner::budget_planner sweep(network_graph(network, {batch, 0, 0}, r.threads),
+                                  options_for(r, policy::gist, m));
     const planner::plan p = sweep.make(no_limit);
     check(p);
     row.figure = ratio(p.sizes.baseline_peak, p.sizes.planned_peak);

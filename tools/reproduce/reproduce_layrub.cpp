@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "models/models.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/memory/bounds.hpp"
 #include "planner/memory/placement.hpp"
-#include "planner/sweep.hpp"
 #include "reproduce/reproduce_rows.hpp"
 #include "stash/error.hpp"
 
@@ -36,13 +36,13 @@ class least_memory {
  public:
   least_memory(const reproduction& r, const planner::graph& g, const planner::machine& m,
                std::int64_t baseline)
-      : r_(r), g_(g), baseline_(baseline), quick_(g, quick_search(wanted(r, policy::lossless, m))) {
-    if (long_search_pays(g)) thorough_.emplace(g, wanted(r, policy::lossless, m));
+      : r_(r), g_(g), baseline_(baseline), quick_(g, quick_search(options_for(r, policy::lossless, m))) {
+    if (long_search_pays(g)) thorough_.emplace(g, options_for(r, policy::lossless, m));
   }
 
   reduced find() {
     const planner::wall w = planner::working_set_wall(g_);
-    double low = ratio(w.bytes + quick_.beside_bytes(), baseline_), high = 1.0;
+    double low = ratio(w.bytes + quick_.static_bytes(), baseline_), high = 1.0;
     result_.limit = fmt::format("working set W of {}", g_.op_at(w.op).name);
     while (high - low > std::max(r_.tolerance, 0.005) && !r_.stopped()) {
       const double share = (low + high) / 2;
@@ -55,7 +55,7 @@ class least_memory {
   }
 
  private:
-  bool fits_in(planner::plan_sweep& sweep, double share) {
+  bool fits_in(planner::budget_planner& sweep, double share) {
     try {
       planner::plan p = sweep.make(static_cast<std::int64_t>(share * static_cast<double>(baseline_)));
       if (slowdown(p) > slower) {
@@ -76,8 +76,8 @@ class least_memory {
   const reproduction& r_;
   const planner::graph& g_;
   std::int64_t baseline_;
-  planner::plan_sweep quick_;
-  std::optional<planner::plan_sweep> thorough_;
+  planner::budget_planner quick_;
+  std::optional<planner::budget_planner> thorough_;
   reduced result_;
 };
 
@@ -148,7 +148,7 @@ class table {
       size.batch = c.batch;
       const planner::graph plain = network_graph(c.network, size, r_.threads);
       const std::int64_t baseline =
-          planner::plan_sweep(plain, quick_search(wanted(r_, v.p, m_))).baseline_bytes();
+          planner::budget_planner(plain, quick_search(options_for(r_, v.p, m_))).baseline_bytes();
       size.fused_update = v.fused;
       const planner::graph g = network_graph(c.network, size, r_.threads);
       const reduced x =
@@ -174,7 +174,7 @@ class table {
     reduced x;
     x.limit = "the rule moves everything";
     try {
-      x.best = planner::plan_sweep(g, quick_search(wanted(r_, policy::layrub, m_))).make(baseline);
+      x.best = planner::budget_planner(g, quick_search(options_for(r_, policy::layrub, m_))).make(baseline);
       check(x.best);
     } catch (const error& e) {
       if (e.code() != errc::infeasible_budget) throw;

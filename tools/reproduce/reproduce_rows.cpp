@@ -29,7 +29,7 @@ planner::machine at_rate(const char* name, double share) {
   return m;
 }
 
-planner::plan_options wanted(const reproduction& r, policy p, const planner::machine& m) {
+planner::plan_options options_for(const reproduction& r, policy p, const planner::machine& m) {
   planner::plan_options o;
   o.chosen_policy = p;
   o.model = m;
@@ -56,7 +56,7 @@ void check(const planner::plan& p) {
 }
 
 largest_size grown(const reproduction& r, const growth_case& c) {
-  const planner::plan_options options = wanted(r, c.p, c.m);
+  const planner::plan_options options = options_for(r, c.p, c.m);
   growth g;
   g.unit = c.batch > 0 ? 8 : 1;  // 3D U-Net halves its maps three times
   g.first = c.first;
@@ -156,7 +156,7 @@ void fixed_row(const reproduction& r, const planner::machine& m, double max_slow
   if (!r.wants(row.what) || r.stopped()) return;
   r.progress(row.what);
   const stopwatch clock;
-  const probe x = plan_probe(network_graph(c.network, c.size, r.threads), wanted(r, c.p, m), c.memory,
+  const probe x = plan_probe(network_graph(c.network, c.size, r.threads), options_for(r, c.p, m), c.memory,
                              max_slowdown, true);
   row.published = c.published;
   row.target = c.target;

@@ -34,7 +34,7 @@ class stopwatch {
 /// A machine whose convolutions and matrix products run at `share` of the rate.
 planner::machine at_rate(const char* name, double share);
 
-planner::plan_options wanted(const reproduction& r, planner::policy p, const planner::machine& m);
+planner::plan_options options_for(const reproduction& r, planner::policy p, const planner::machine& m);
 
 /// The policy as rows name it.
 std::string name_of(planner::policy p);

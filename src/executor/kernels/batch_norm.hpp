@@ -27,7 +27,7 @@ inline float rectified(float value) noexcept {
   return value <= 0.0F ? 0.0F : value;
 }
 
-/// y = batch_norm_value of every element of x (f32, channels last, dense or pitched), through ReLU if `relu`;
+/// y = batch_norm_value of every element of x (f32, NHWC, dense or pitched), through ReLU if `relu`;
 /// y may be x. Results do not depend on threads.
 void batch_norm_apply(const const_tensor_view& x, const tensor_view& y,
                       const batch_norm_parameters& parameters, bool relu, const execution_context& context);

@@ -3,7 +3,7 @@
 /// \file
 /// One op of a training graph, prepared once and run many times on memory that the plan chose. A kernel owns
 /// no tensor memory: library primitives at most. It allocates nothing large while running (library-internal
-/// bookkeeping of a few KiB is tolerated) and needs at most workspace_bytes() of scratch.
+/// bookkeeping of a few KiB is tolerated) and needs at most workspace_bytes() of workspace.
 
 #include <cstdint>
 #include <memory>
@@ -25,9 +25,10 @@ struct stash_operand {
   const_encoded_view bytes;  ///< encoded: all of the storage
 };
 
-/// An auxiliary output: not wanted (`wanted` false), one byte per element (stored.kind raw), or encoded.
+/// An auxiliary output: not requested (`requested` false), one byte per element (stored.kind raw), or
+/// encoded.
 struct auxiliary_operand {
-  bool wanted = false;
+  bool requested = false;
   encoding stored;
   encoded_view bytes;
 };

@@ -158,7 +158,7 @@ const const_encoded_view& kernel_base::encoded_stash(const kernel_operands& oper
 
 encoded_view kernel_base::auxiliary(const kernel_operands& operands, std::size_t number,
                                     encoding_kind kind) const {
-  if (number >= operands.optional_outputs.size() || !operands.optional_outputs[number].wanted) return {};
+  if (number >= operands.optional_outputs.size() || !operands.optional_outputs[number].requested) return {};
   const auxiliary_operand& operand = operands.optional_outputs[number];
   if (operand.stored.kind != kind) {
     fail(errc::unsupported,
@@ -169,7 +169,7 @@ encoded_view kernel_base::auxiliary(const kernel_operands& operands, std::size_t
 }
 
 void copy_view(const const_tensor_view& from, const tensor_view& to, const execution_context& context) {
-  for_each_piece(context, from.elements(), from.dims.inner(), from.dense() && to.dense(),
+  for_each_chunk(context, from.elements(), from.dims.inner(), from.dense() && to.dense(),
                  [&](std::int64_t first, std::int64_t length) {
                    std::memcpy(element<float>(to, first), element<float>(from, first),
                                static_cast<std::size_t>(length) * sizeof(float));

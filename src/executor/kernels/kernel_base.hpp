@@ -79,8 +79,8 @@ class kernel_base : public op_kernel {
   /// The encoded bytes of the read with this number, which must be of `kind`.
   const const_encoded_view& encoded_stash(const kernel_operands& operands, std::size_t number,
                                           encoding_kind kind) const;
-  /// Destination of an auxiliary output, with null data where it is not wanted; error(unsupported) if it is
-  /// wanted in another encoding.
+  /// Destination of an auxiliary output, with null data where it is not requested; error(unsupported) if it
+  /// is requested in another encoding.
   encoded_view auxiliary(const kernel_operands& operands, std::size_t number, encoding_kind kind) const;
   [[noreturn]] void fail(errc code, const std::string& what) const;
 
@@ -111,13 +111,13 @@ void parallel_ranges(const execution_context& context, std::int64_t count, std::
   context.parallel_for(context.user, count, grain, call, const_cast<Body*>(&body));
 }
 
-/// Elements of one piece of an elementwise loop: small enough to balance, large enough to hide the call.
+/// Elements of one chunk of an elementwise loop: small enough to balance, large enough to hide the call.
 inline constexpr std::int64_t loop_grain = 16384;
 
-/// Calls body(first, length) over pieces of `elements` elements that are contiguous in memory in every view:
-/// pieces of the whole if all are dense (`flat`), rows of `inner` elements otherwise.
+/// Calls body(first, length) over chunks of `elements` elements that are contiguous in memory in every view:
+/// chunks of the whole if all are dense (`flat`), rows of `inner` elements otherwise.
 template <class Body>
-void for_each_piece(const execution_context& context, std::int64_t elements, std::int64_t inner, bool flat,
+void for_each_chunk(const execution_context& context, std::int64_t elements, std::int64_t inner, bool flat,
                     const Body& body) {
   if (flat) {
     parallel_ranges(context, elements, loop_grain,

@@ -76,13 +76,13 @@ std::string processor_name() {
 
 void openmp_for(void* user, std::int64_t count, std::int64_t grain, range_function body, void* state) {
   const int threads = *static_cast<const int*>(user);
-  const std::int64_t pieces = (count + grain - 1) / grain;
-  if (threads <= 1 || pieces <= 1) {
+  const std::int64_t chunks = (count + grain - 1) / grain;
+  if (threads <= 1 || chunks <= 1) {
     if (count > 0) body(state, 0, count);
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < pieces; ++i)
+  for (std::int64_t i = 0; i < chunks; ++i)
     body(state, i * grain, std::min(count, (i + 1) * grain));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The kernels behind make_kernel, one function per group of ops.
+/// The kernels that make_kernel returns, one function per group of ops.
 
 #include <memory>
 

@@ -63,7 +63,7 @@ class activation_kernel final : public kernel_base {
 template <class Function>
 void activation_kernel::map(const kernel_operands& operands, Function function) const {
   const tensor_view &x = operands.inputs[0], &y = operands.outputs[0];
-  for_each_piece(context(), x.elements(), x.dims.inner(), x.dense() && y.dense(),
+  for_each_chunk(context(), x.elements(), x.dims.inner(), x.dense() && y.dense(),
                  [&](std::int64_t first, std::int64_t length) {
                    const float* from = element<float>(x, first);
                    float* to = element<float>(y, first);
@@ -77,7 +77,7 @@ template <class Function>
 void activation_kernel::map_gradient(const kernel_operands& operands, Function function) const {
   const tensor_view &dy = operands.inputs[0], &dx = operands.outputs[0];
   const const_tensor_view& y = dense_stash(operands, 0);
-  for_each_piece(context(), dy.elements(), dy.dims.inner(), dy.dense() && dx.dense() && y.dense(),
+  for_each_chunk(context(), dy.elements(), dy.dims.inner(), dy.dense() && dx.dense() && y.dense(),
                  [&](std::int64_t first, std::int64_t length) {
                    const float* gradient = element<float>(dy, first);
                    const float* value = element<float>(y, first);
@@ -95,7 +95,7 @@ void activation_kernel::leaky_backward_from_mask(const kernel_operands& operands
     fail(errc::capacity_exceeded, "expected one mask bit per element in stash[0], got fewer");
   }
   const auto* bits = static_cast<const std::uint8_t*>(mask.data);
-  for_each_piece(context(), dy.elements(), dy.dims.inner(), dy.dense() && dx.dense(),
+  for_each_chunk(context(), dy.elements(), dy.dims.inner(), dy.dense() && dx.dense(),
                  [&](std::int64_t first, std::int64_t length) {
                    const float* gradient = element<float>(dy, first);
                    float* to = element<float>(dx, first);

@@ -132,7 +132,7 @@ convolution_kernel::convolution_kernel(const kernel_setup& setup)
 }
 
 void convert_pixels(const const_tensor_view& image, const tensor_view& to, const execution_context& context) {
-  for_each_piece(context, image.elements(), image.dims.inner(), image.dense() && to.dense(),
+  for_each_chunk(context, image.elements(), image.dims.inner(), image.dense() && to.dense(),
                  [&](std::int64_t first, std::int64_t length) {
                    const auto* p = element<std::uint8_t>(image, first);
                    auto* values = element<float>(to, first);

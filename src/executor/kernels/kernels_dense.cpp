@@ -64,7 +64,7 @@ struct block_calls {
 /// All three directions of a fully connected layer as 1x1 convolutions: unlike the library's matrix product,
 /// which packs its operands into megabytes that it allocates while running, they need only memory that is
 /// known beforehand. Weights are reordered and used in blocks of outputs (for the input gradient: of inputs),
-/// so the workspace stays small beside the weights of a large layer.
+/// so the workspace stays small compared with the weights of a large layer.
 class dense_kernel final : public kernel_base {
  public:
   explicit dense_kernel(const kernel_setup& setup);
@@ -118,8 +118,8 @@ dense_kernel::dense_kernel(const kernel_setup& setup)
   if (bias_gradient_) sums_at_ = reserve(reduction_bytes(batch(), outputs_));
 }
 
-tensor_view columns(const tensor_view& of, std::int64_t begin, std::int64_t count) {
-  return matrix(of.as<float>() + begin, of.dims[0], count, of.pitch());
+tensor_view columns(const tensor_view& view, std::int64_t begin, std::int64_t count) {
+  return matrix(view.as<float>() + begin, view.dims[0], count, view.pitch());
 }
 
 void dense_kernel::run_block(std::int64_t begin, const tensor_view& x, const tensor_view& y,
@@ -129,23 +129,23 @@ void dense_kernel::run_block(std::int64_t begin, const tensor_view& x, const ten
   auto* weights = at<float>(operands, weights_at_);
   void* scratchpad = at<float>(operands, scratchpad_at_);
   // A block is a range of columns of y (of x for the input gradient); the library wants it dense.
-  const tensor_view piece = columns(way_ == direction::backward_data ? x : y, begin, size);
-  const tensor_view block = block_ < whole_ ? matrix(at<float>(operands, block_at_), batch(), size) : piece;
+  const tensor_view slice = columns(way_ == direction::backward_data ? x : y, begin, size);
+  const tensor_view block = block_ < whole_ ? matrix(at<float>(operands, block_at_), batch(), size) : slice;
   const bool copied = block_ < whole_;
   switch (way_) {
     case direction::forward:
       calls.arrange.run(operands.parameters[0] + begin * inputs_, weights, scratchpad);
       calls.work.run(x.as<float>(), weights, bias_ ? operands.parameters[1] + begin : nullptr,
                      block.as<float>(), scratchpad);
-      if (copied) copy_view(block, piece, context());
+      if (copied) copy_view(block, slice, context());
       break;
     case direction::backward_data:
       calls.arrange.run(operands.parameters[0] + begin, weights, scratchpad);
       calls.work.run(block.as<float>(), weights, nullptr, y.as<float>(), scratchpad);
-      if (copied) copy_view(block, piece, context());
+      if (copied) copy_view(block, slice, context());
       break;
     case direction::backward_weights:
-      if (copied) copy_view(piece, block, context());
+      if (copied) copy_view(slice, block, context());
       calls.work.run(x.as<float>(), weights, nullptr, block.as<float>(), scratchpad);
       calls.arrange.run(weights, operands.parameters_written[0] + begin * inputs_, scratchpad);
       break;

@@ -11,7 +11,7 @@ namespace {
 
 using planner::op_kind;
 
-/// Dropout in both directions. The level-one functions speak of masks as bits; a mask of one byte per element
+/// Dropout in both directions. The non-owning functions speak of masks as bits; a mask of one byte per element
 /// (the unencoded baseline) is made from bits, and turned back into bits, in the workspace.
 class dropout_kernel final : public kernel_base {
  public:
@@ -52,7 +52,7 @@ void dropout_kernel::forward(const kernel_operands& operands) const {
     if (x.data != y.data) copy_view(x, y, context());
     return;
   }
-  const bool bytes = !operands.optional_outputs.empty() && operands.optional_outputs[0].wanted &&
+  const bool bytes = !operands.optional_outputs.empty() && operands.optional_outputs[0].requested &&
                      operands.optional_outputs[0].stored.kind == encoding_kind::raw;
   if (!bytes) {
     dropout_forward(x, y, auxiliary(operands, 0, encoding_kind::sign_mask), probability_, operands.key,

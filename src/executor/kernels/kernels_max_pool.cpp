@@ -7,7 +7,7 @@ namespace {
 
 using planner::op_kind;
 
-/// Max pooling alone or joined with ReLU: the level-one functions on (n, h, w, c) views.
+/// Max pooling alone or joined with ReLU: the non-owning functions on (n, h, w, c) views.
 class max_pool_kernel final : public kernel_base {
  public:
   explicit max_pool_kernel(const kernel_setup& setup);

@@ -19,7 +19,7 @@ class sum_kernel final : public kernel_base {
       return;
     }
     const tensor_view &a = operands.inputs[0], &b = operands.inputs[1];
-    for_each_piece(context(), output.elements(), output.dims.inner(),
+    for_each_chunk(context(), output.elements(), output.dims.inner(),
                    a.dense() && b.dense() && output.dense(), [&](std::int64_t first, std::int64_t length) {
                      const float* left = element<float>(a, first);
                      const float* right = element<float>(b, first);

@@ -42,7 +42,7 @@ dnnl::primitive_attr caller_scratchpad() {
   return attributes;
 }
 
-memory::desc channels_last(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+memory::desc nhwc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
   return {{n, c, h, w}, memory::data_type::f32, memory::format_tag::nhwc};
 }
 
@@ -53,7 +53,7 @@ memory::dims weight_dims(const convolution_shape& s) {
 
 using forward_description = dnnl::convolution_forward::primitive_desc;
 
-/// What the library makes of an operation. The only place where the major versions differ: version 2 goes
+/// What the library makes of an operation. The only code where the major versions differ: version 2 goes
 /// through an operation descriptor, and looks at that and at the hint again when it is asked for another
 /// implementation.
 template <class Primitive>
@@ -173,10 +173,10 @@ convolution::convolution(direction way, const convolution_shape& s, bool bias,
   check_sizes(s);
   translated("convolution", [&] {
     const auto algorithm = dnnl::algorithm::convolution_direct;
-    const memory::desc src = channels_last(s.batch, s.in_channels, s.in_h, s.in_w);
-    const memory::desc dst = channels_last(s.batch, s.out_channels, s.out_h, s.out_w);
+    const memory::desc src = nhwc(s.batch, s.in_channels, s.in_h, s.in_w);
+    const memory::desc dst = nhwc(s.batch, s.out_channels, s.out_h, s.out_w);
     const memory::desc any(weight_dims(s), memory::data_type::f32, memory::format_tag::any);
-    const memory::desc wanted = weights.value_or(any);
+    const memory::desc weights_format = weights.value_or(any);
     const memory::desc bias_desc({s.out_channels}, memory::data_type::f32, memory::format_tag::x);
     const memory::dims strides{s.stride_h, s.stride_w};
     const memory::dims before{s.pad_top, s.pad_left}, after{s.pad_bottom, s.pad_right};
@@ -194,17 +194,17 @@ convolution::convolution(direction way, const convolution_shape& s, bool bias,
     int src_argument = DNNL_ARG_SRC, weights_argument = DNNL_ARG_WEIGHTS, dst_argument = DNNL_ARG_DIFF_DST;
     switch (way) {
       case direction::forward:
-        take(forward(wanted));
+        take(forward(weights_format));
         dst_argument = DNNL_ARG_DST;
         break;
       case direction::backward_data:
-        take(described_operation<dnnl::convolution_backward_data>(forward(any).made, algorithm, src, wanted,
-                                                                  dst, strides, before, after));
+        take(described_operation<dnnl::convolution_backward_data>(
+            forward(any).made, algorithm, src, weights_format, dst, strides, before, after));
         src_argument = DNNL_ARG_DIFF_SRC;
         break;
       case direction::backward_weights:
-        take(described_operation<dnnl::convolution_backward_weights>(forward(any).made, algorithm, src,
-                                                                     wanted, dst, strides, before, after));
+        take(described_operation<dnnl::convolution_backward_weights>(
+            forward(any).made, algorithm, src, weights_format, dst, strides, before, after));
         weights_argument = DNNL_ARG_DIFF_WEIGHTS;
         break;
     }

@@ -26,17 +26,19 @@ double convolution_rate(int threads, double seconds) {
   std::vector<char> scratchpad(static_cast<std::size_t>(product.scratchpad_bytes()) + 64);
   const double operations =
       2.0 * static_cast<double>(elements) * static_cast<double>(s.in_channels * s.kernel_h * s.kernel_w);
-  std::vector<double> runs;
+  std::vector<double> seconds_per_run;
   const auto end = clock::now() + std::chrono::duration<double>(seconds);
   // The first run pays for pages and for the library's threads.
   product.run(x.data(), w.data(), nullptr, y.data(), scratchpad.data());
   do {
     const auto begin = clock::now();
     product.run(x.data(), w.data(), nullptr, y.data(), scratchpad.data());
-    runs.push_back(std::chrono::duration<double>(clock::now() - begin).count());
-  } while (runs.size() < 3 || clock::now() < end);
-  std::nth_element(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2), runs.end());
-  return operations / std::max(runs[runs.size() / 2], 1e-9);
+    seconds_per_run.push_back(std::chrono::duration<double>(clock::now() - begin).count());
+  } while (seconds_per_run.size() < 3 || clock::now() < end);
+  std::nth_element(seconds_per_run.begin(),
+                   seconds_per_run.begin() + static_cast<std::ptrdiff_t>(seconds_per_run.size() / 2),
+                   seconds_per_run.end());
+  return operations / std::max(seconds_per_run[seconds_per_run.size() / 2], 1e-9);
 }
 
 }  // namespace stash::executor

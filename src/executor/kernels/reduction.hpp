@@ -16,7 +16,7 @@ inline std::int64_t reduction_blocks(std::int64_t rows) noexcept {
   return std::clamp<std::int64_t>(rows / 64, 1, 32);
 }
 
-/// Scratch for `values` sums over `rows` rows (values = number of sums per channel x channels).
+/// Workspace for `values` sums over `rows` rows (values = number of sums per channel x channels).
 inline std::int64_t reduction_bytes(std::int64_t rows, std::int64_t values) noexcept {
   return reduction_blocks(rows) * values * static_cast<std::int64_t>(sizeof(double));
 }

@@ -41,12 +41,12 @@ std::uint32_t movable(const item& i) {
   return bits;
 }
 
-std::int32_t option_that_moves(const item& i, std::uint32_t wanted) {
+std::int32_t option_that_moves(const item& i, std::uint32_t required) {
   std::size_t best = 0;
   int fewest = 64;
   for (std::size_t o = 0; o < i.options.size(); ++o) {
     const std::uint32_t moved = i.options[o].swapped;
-    if ((moved & wanted) != wanted || std::popcount(moved) >= fewest) continue;
+    if ((moved & required) != required || std::popcount(moved) >= fewest) continue;
     best = o;
     fewest = std::popcount(moved);
   }

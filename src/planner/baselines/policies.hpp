@@ -14,9 +14,9 @@ namespace stash::planner {
 struct rule_input {
   const graph& g;
   const option_set& options;
-  std::int64_t limit = 0;   ///< bytes that maps may take
-  std::int64_t beside = 0;  ///< weights, gradients, momentum and workspace, for rules about all memory
-  bool swap_all = false;    ///< plan_options::swap_all
+  std::int64_t limit = 0;         ///< bytes that maps may take
+  std::int64_t static_bytes = 0;  ///< weights, gradients, momentum and workspace, for rules about all memory
+  bool swap_all = false;          ///< plan_options::swap_all
 };
 
 struct ruled {
@@ -45,9 +45,9 @@ ruled lms_rule(const rule_input& in, problem& ticks);
 ruled layrub_rule(const rule_input& in, problem& ticks);
 
 /// The storages of an item that some option moves, as bits, and the option that moves at least those of
-/// `wanted` and as few others as possible.
+/// `required` and as few others as possible.
 std::uint32_t movable(const item& i);
-std::int32_t option_that_moves(const item& i, std::uint32_t wanted);
+std::int32_t option_that_moves(const item& i, std::uint32_t required);
 
 /// Per op the topological level: one more than that of the last writer of anything it reads, 1 where there is
 /// none. Stash reads are those of the alternatives in `options`, the first configuration of each component.

@@ -128,7 +128,7 @@ class gist {
 option_set gist_options(const graph& g, const plan_options& options, double margin) {
   if (!options.tensors.empty() || !options.force.empty()) {
     throw error(errc::invalid_argument,
-                "make_plan: policy: expected no rules for tensors and no forced encoding beside gist, which "
+                "make_plan: policy: expected no rules for tensors and no forced encoding with gist, which "
                 "decides by layer pairs alone");
   }
   plan_options frameworks = options;

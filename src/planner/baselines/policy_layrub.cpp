@@ -14,7 +14,7 @@ std::size_t index(std::int32_t id) {
 }
 
 // Per op the first op of the backward pass of its layer: ops of one forward op, and the sums and copies
-// behind them.
+// after them.
 std::vector<op_id> layer_begins(const graph& g) {
   std::vector<op_id> begin(g.ops.size(), 0);
   op_id layer = -1;

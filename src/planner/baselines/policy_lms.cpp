@@ -42,14 +42,15 @@ class lms {
   }
 
   ruled run() {
-    const auto room =
-        static_cast<std::int64_t>(safe_share * static_cast<double>(in_.limit + in_.beside)) - in_.beside;
+    const auto capacity =
+        static_cast<std::int64_t>(safe_share * static_cast<double>(in_.limit + in_.static_bytes)) -
+        in_.static_bytes;
     // 1. The largest threshold, so that as little as possible moves, with swap-in one level ahead.
-    const std::int32_t threshold = largest(0, most_, [&](std::int32_t t) { return peak(t, 1) <= room; });
+    const std::int32_t threshold = largest(0, most_, [&](std::int32_t t) { return peak(t, 1) <= capacity; });
     // 2. With it, as far ahead as memory allows.
     const std::int32_t levels = level_.empty() ? 1 : *std::max_element(level_.begin(), level_.end());
     const std::int32_t ahead =
-        largest(1, std::max(1, levels), [&](std::int32_t a) { return peak(threshold, a) <= room; });
+        largest(1, std::max(1, levels), [&](std::int32_t a) { return peak(threshold, a) <= capacity; });
     const option_choice c = choice(threshold);
     for (std::size_t i = 0; i < c.size(); ++i) {
       for (transfer& t : ticks_.items[i].options[index(c[i])].transfers)
@@ -83,13 +84,13 @@ class lms {
   }
 
   option_choice choice(std::int32_t threshold) const {
-    std::vector<std::uint32_t> wanted(ticks_.items.size(), 0);
+    std::vector<std::uint32_t> to_move(ticks_.items.size(), 0);
     for (const move& m : moves_) {
-      if (m.distance > threshold) wanted[m.item] |= m.bit;
+      if (m.distance > threshold) to_move[m.item] |= m.bit;
     }
     option_choice c;
     for (std::size_t i = 0; i < ticks_.items.size(); ++i)
-      c.push_back(option_that_moves(ticks_.items[i], wanted[i]));
+      c.push_back(option_that_moves(ticks_.items[i], to_move[i]));
     return c;
   }
 

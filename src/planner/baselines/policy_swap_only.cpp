@@ -26,12 +26,12 @@ ruled swap_only_rule(const rule_input& in, problem& ticks) {
     return std::tuple(-a.distance, -a.released) < std::tuple(-b.distance, -b.released);
   });
   const auto first = [&](std::size_t n) {
-    std::vector<std::uint32_t> wanted(ticks.items.size(), 0);
+    std::vector<std::uint32_t> to_move(ticks.items.size(), 0);
     for (std::size_t k = 0; k < n; ++k)
-      wanted[candidates[k].item] |= candidates[k].bit;
+      to_move[candidates[k].item] |= candidates[k].bit;
     option_choice c;
     for (std::size_t i = 0; i < ticks.items.size(); ++i)
-      c.push_back(option_that_moves(ticks.items[i], wanted[i]));
+      c.push_back(option_that_moves(ticks.items[i], to_move[i]));
     return c;
   };
   std::size_t number = candidates.size();
@@ -40,7 +40,7 @@ ruled swap_only_rule(const rule_input& in, problem& ticks) {
     steps.limit = in.limit;
     simulator sim(steps);
     // Every map that leaves lowers what is held: the smallest number is found by bisection. Where transfers
-    // get into each other's way, a few more. Those for which the host has no room are too many.
+    // get into each other's way, a few more. Those for which the host lacks capacity are too many.
     std::size_t low = 0, high = number;
     while (low < high) {
       const std::size_t middle = (low + high) / 2;

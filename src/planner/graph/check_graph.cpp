@@ -205,10 +205,10 @@ class checker {
            field + ".channels", fmt::format("a slice within {} channels", channels), r.channels);
   }
 
-  void check_count(std::size_t got, operand_count wanted, std::string_view field) const {
-    expect(got >= wanted.least && got <= wanted.most, field,
-           wanted.least == wanted.most ? fmt::format("{} operands", wanted.least)
-                                       : fmt::format("{} to {} operands", wanted.least, wanted.most),
+  void check_count(std::size_t got, operand_count expected, std::string_view field) const {
+    expect(got >= expected.least && got <= expected.most, field,
+           expected.least == expected.most ? fmt::format("{} operands", expected.least)
+                                           : fmt::format("{} to {} operands", expected.least, expected.most),
            got);
   }
 
@@ -294,7 +294,7 @@ class checker {
       expect(o.stage == op_stage::backward || s.role != storage_role::gradient, indexed("inputs", i),
              "no gradient in the forward stage", quoted(s.name));
       expect(o.stage == op_stage::forward || s.role != storage_role::feature_map, indexed("inputs", i),
-             "no feature map behind the forward stage: alternatives name those", quoted(s.name));
+             "no feature map after the forward stage: alternatives name those", quoted(s.name));
       expect(written(r.storage).contains(range_of(r)), indexed("inputs", i),
              "channels written by earlier ops", quoted(s.name) + " before they are");
     }
@@ -330,12 +330,12 @@ class checker {
   }
 
   void check_outputs(const op& o, const op_rule& rule) const {
-    const storage_role wanted =
+    const storage_role expected =
         o.stage == op_stage::forward ? storage_role::feature_map : storage_role::gradient;
     for (std::size_t i = 0; i < o.outputs.size(); ++i) {
       check_ref(o.outputs[i], indexed("outputs", i));
       const storage& s = g_.at(o.outputs[i].storage);
-      expect(s.role == wanted, indexed("outputs", i), name_of(wanted), name_of(s.role));
+      expect(s.role == expected, indexed("outputs", i), name_of(expected), name_of(s.role));
       const channel_range to = range_of(o.outputs[i]);
       for (const tensor_ref& r : o.inputs) {
         const channel_range from = range_of(r);
@@ -353,13 +353,13 @@ class checker {
     }
   }
 
-  void expect_elements(std::int64_t got, std::int64_t wanted, const std::string& field) const {
-    expect(got == wanted, field, fmt::format("{} elements per sample", wanted), got);
+  void expect_elements(std::int64_t got, std::int64_t expected, const std::string& field) const {
+    expect(got == expected, field, fmt::format("{} elements per sample", expected), got);
   }
 
-  void expect_parameter(const op& o, std::size_t i, std::int64_t wanted) const {
+  void expect_parameter(const op& o, std::size_t i, std::int64_t expected) const {
     const std::int64_t got = g_.at(o.parameters[i]).elements(1);
-    expect(got == wanted, indexed("parameters", i), fmt::format("{} elements", wanted), got);
+    expect(got == expected, indexed("parameters", i), fmt::format("{} elements", expected), got);
   }
 
   void check_shapes(const op& o) const {
@@ -490,9 +490,9 @@ class checker {
            fmt::format("at most the {} of '{}'", f.parameters.size(), shortened(f.name)),
            o.parameters_written.size());
     for (std::size_t i = 0; i < o.parameters_written.size(); ++i) {
-      const std::int64_t wanted = g_.at(f.parameters[i]).elements(1);
+      const std::int64_t expected = g_.at(f.parameters[i]).elements(1);
       const std::int64_t got = g_.at(o.parameters_written[i]).elements(1);
-      expect(got == wanted, indexed("parameters_written", i), fmt::format("{} elements", wanted), got);
+      expect(got == expected, indexed("parameters_written", i), fmt::format("{} elements", expected), got);
     }
   }
 
@@ -522,8 +522,8 @@ class checker {
       }
       return false;
     };
-    const auto is_overwritten = [&](storage_id s, op_id behind) {
-      return last_writer[static_cast<std::size_t>(s)] > behind;
+    const auto is_overwritten = [&](storage_id s, op_id reader) {
+      return last_writer[static_cast<std::size_t>(s)] > reader;
     };
     for (std::size_t i = 0; i < g_.recompute.size(); ++i) {
       const recompute_rule& r = g_.recompute[i];

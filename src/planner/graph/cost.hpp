@@ -16,7 +16,7 @@ double flops_of(const graph& g, const op& o);
 /// ms of an op without what its alternative adds.
 double op_ms(const graph& g, const op& o, const machine& m);
 
-/// ms of an op's alternative beside op_ms().
+/// ms of an op's alternative in addition to op_ms().
 double alternative_ms(const stash_alternative& a, const machine& m);
 
 /// ms to make the stored form from `dense_bytes` dense bytes, or dense values from it.

@@ -84,7 +84,7 @@ enum class op_kind : std::uint8_t {
   global_avg_pool,
   global_avg_pool_backward,
   batch_norm,
-  batch_norm_backward,  ///< attributes.fused_relu: with the relu behind it
+  batch_norm_backward,  ///< attributes.fused_relu: with the relu after it
   add,                  ///< output = input 0 + input 1
   copy,                 ///< output = input (where a view is not possible)
   accumulate,  ///< in place: inputs {sum, part}, outputs {sum}; sum += part (maps with several readers)
@@ -94,7 +94,7 @@ enum class op_kind : std::uint8_t {
   lrn_backward,
   softmax_cross_entropy,
   softmax_cross_entropy_backward,
-  sgd_update,  ///< of parameters; in the backward stage their gradients are gone behind it
+  sgd_update,  ///< of parameters; in the backward stage their gradients are gone after it
   generic,     ///< described by `op::label` and its operands alone: from a trace, or of a network that only
                ///< plans
 };
@@ -124,7 +124,7 @@ struct stash_read {
 struct stash_alternative {
   std::string form;
   std::vector<stash_read> reads;
-  /// Floating-point operations beside op::flops, where this way computes something again.
+  /// Floating-point operations in addition to op::flops, where this way computes something again.
   double flops = 0.0;
 };
 
@@ -156,7 +156,7 @@ struct op {
   std::vector<storage_id> parameters_written;
   /// Backward ops that read stashes: at least one alternative, in order of preference.
   std::vector<stash_alternative> alternatives;
-  /// Scratch that the back end asks for while the op runs (0 until a back end has been asked).
+  /// Workspace that the back end asks for while the op runs (0 until a back end has been asked).
   std::int64_t workspace_bytes = 0;
   /// Floating-point operations of the whole batch, for estimates; 0: derived from kind and shapes.
   double flops = 0.0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The names of all enumerations of graphs and plans, in one place: to_string() and the JSON readers and
+/// The names of all enumerations of graphs and plans, in one file: to_string() and the JSON readers and
 /// writers use these tables, so that a name can always be read back.
 
 #include <array>

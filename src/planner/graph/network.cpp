@@ -124,8 +124,8 @@ node_id network::append(node n) {
       std::none_of(nodes_.begin(), nodes_.end(), [&](const node& other) { return other.name == n.name; }),
       "name", fmt::format("a name that is unique in network '{}'", name_), "one that is taken");
   if (!nodes_.empty()) {
-    check.expect(nodes_.back().kind != node_kind::softmax_cross_entropy, "position",
-                 "no node behind the loss", fmt::format("one behind '{}'", nodes_.back().name));
+    check.expect(nodes_.back().kind != node_kind::softmax_cross_entropy, "position", "no node after the loss",
+                 fmt::format("one after '{}'", nodes_.back().name));
   }
   check.expect(nodes_.size() < max_nodes, "position", fmt::format("at most {} nodes", max_nodes), "one more");
   check.expect_size("output shape", n.shape);

@@ -515,16 +515,16 @@ class builder {
                    const std::vector<storage_id>& parameters = {},
                    const std::vector<storage_id>& written = {}) {
     const node_id x = input_of(n);
-    const bool wanted = wants_gradient(x);
+    const bool needed = wants_gradient(x);
     const tensor_ref dy = gradients_[index(n)];
-    const bool in_place = wanted && !gradient_is_shared(n);
-    const tensor_ref dx = !wanted ? tensor_ref{} : in_place ? dy : new_gradient(x);
+    const bool in_place = needed && !gradient_is_shared(n);
+    const tensor_ref dx = !needed ? tensor_ref{} : in_place ? dy : new_gradient(x);
     op& o = emit_backward(n, "/backward", kind);
-    if (wanted) o.outputs = {dx};
+    if (needed) o.outputs = {dx};
     o.alternatives = std::move(alternatives);
     o.parameters = parameters;
     o.parameters_written = written;
-    if (wanted) contribute(x, dx, part_kind::fresh);
+    if (needed) contribute(x, dx, part_kind::fresh);
   }
 
   void weighted_backward(node_id n, op_kind weights, op_kind data) {
@@ -605,7 +605,7 @@ class builder {
       return;
     }
     const tensor_ref dy = gradients_[index(n)];
-    if (dy.storage < 0) return;  // nothing behind this node leads to the loss
+    if (dy.storage < 0) return;  // nothing after this node leads to the loss
     switch (v.kind) {
       case node_kind::input:
       case node_kind::softmax_cross_entropy:

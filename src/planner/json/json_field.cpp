@@ -136,12 +136,12 @@ std::string field::path() const {
 }
 
 void check_header(const field& root, std::string_view format, int version) {
-  if (const auto given = root.find("format"); given && given->text() != format) {
-    given->fail(fmt::format("'{}'", format), fmt::format("'{}'", shortened(given->text())));
+  if (const auto found = root.find("format"); found && found->text() != format) {
+    found->fail(fmt::format("'{}'", format), fmt::format("'{}'", shortened(found->text())));
   }
-  const field given = root.at("version");
-  const std::int64_t v = given.integer(std::numeric_limits<std::int32_t>::min(), largest_id);
-  if (v != version) given.fail(fmt::format("version {}", version), fmt::to_string(v));
+  const field found = root.at("version");
+  const std::int64_t v = found.integer(std::numeric_limits<std::int32_t>::min(), largest_id);
+  if (v != version) found.fail(fmt::format("version {}", version), fmt::to_string(v));
 }
 
 }  // namespace stash::planner::json_text

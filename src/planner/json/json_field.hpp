@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Checked access to parsed JSON: every accessor either gives a value of the wanted type and range or throws
-/// error(bad_format) with the path of the field.
+/// Checked access to parsed JSON: every accessor either gives a value of the expected type and range or
+/// throws error(bad_format) with the path of the field.
 
 #include <cstdint>
 #include <limits>

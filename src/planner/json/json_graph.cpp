@@ -63,14 +63,14 @@ op_attributes read_attributes(const field& f) {
   op_attributes a;
   for_each_attribute([&](const char* name, auto member, auto least, auto most) {
     using value_t = std::decay_t<decltype(a.*member)>;
-    const auto given = f.find(name);
-    if (!given) return;
+    const auto found = f.find(name);
+    if (!found) return;
     if constexpr (std::is_same_v<value_t, bool>) {
-      a.*member = given->boolean();
+      a.*member = found->boolean();
     } else if constexpr (std::is_floating_point_v<value_t>) {
-      a.*member = static_cast<value_t>(given->number(least, most));
+      a.*member = static_cast<value_t>(found->number(least, most));
     } else {
-      a.*member = static_cast<value_t>(given->integer(least, most));
+      a.*member = static_cast<value_t>(found->integer(least, most));
     }
   });
   return a;

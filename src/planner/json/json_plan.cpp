@@ -129,7 +129,7 @@ value sizes_json(const plan_sizes& s) {
 plan_sizes read_sizes(const field& f) {
   plan_sizes s;
   for_each_size(s, [&](const char* name, std::int64_t& v) {
-    if (const auto given = f.find(name)) v = given->bytes();
+    if (const auto found = f.find(name)) v = found->bytes();
   });
   if (const auto v = f.find("wall_op")) s.wall_op = v->id();
   return s;

@@ -42,19 +42,19 @@ class tree_builder : public nlohmann::json_sax<nlohmann::json> {
   value take() { return std::move(root_); }
 
  private:
-  value& place(value v) {
+  value& append(value v) {
     if (open_.empty()) return root_ = std::move(v);
     value& parent = *open_.back();
     if (parent.is<value::array>()) return parent.get<value::array>().emplace_back(std::move(v));
     return parent.get<value::object>().emplace_back(std::move(key_), std::move(v)).second;
   }
   bool add(value v) {
-    place(std::move(v));
+    append(std::move(v));
     return true;
   }
   bool open(value v) {
     // What is open is the last element of its parent, which grows only after it was closed.
-    open_.push_back(&place(std::move(v)));
+    open_.push_back(&append(std::move(v)));
     return true;
   }
   bool close() {

@@ -19,7 +19,7 @@ class lenient_json {
 
   enum class kind : std::uint8_t { object, array, string, number, word, close, end };
 
-  /// What comes next, behind blanks and commas.
+  /// What comes next, after blanks and commas.
   kind peek();
 
   /// Calls visit(key) for every member of an object; it must take the value. Keys keep their escapes.

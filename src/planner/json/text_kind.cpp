@@ -120,10 +120,10 @@ std::string_view description(text_kind kind) noexcept {
   return "";
 }
 
-void refuse_other_kind(text_kind wanted, std::string_view function, std::string_view text) {
+void refuse_other_kind(text_kind expected, std::string_view function, std::string_view text) {
   const text_kind found = kind_of(text);
-  if (found == text_kind::unknown || found == wanted) return;
-  throw error(errc::bad_format, fmt::format("{}: text: expected {}, got {}", function, description(wanted),
+  if (found == text_kind::unknown || found == expected) return;
+  throw error(errc::bad_format, fmt::format("{}: text: expected {}, got {}", function, description(expected),
                                             description(found)));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What a text is that was given to the reader of something else, so that its refusal can say so.
+/// What a text is that another reader got, so that its refusal can say so.
 
 #include <cstdint>
 #include <string_view>
@@ -35,18 +35,18 @@ bool is_packed(text_kind kind) noexcept;
 /// With an article: "a plan ('stash.plan')". Empty for `unknown`.
 std::string_view description(text_kind kind) noexcept;
 
-/// Throws error(bad_format) if the text is known to be of another kind than `wanted`:
+/// Throws error(bad_format) if the text is known to be of another kind than `expected`:
 /// "function: text: expected ..., got ...".
-void refuse_other_kind(text_kind wanted, std::string_view function, std::string_view text);
+void refuse_other_kind(text_kind expected, std::string_view function, std::string_view text);
 
-/// What read() returns. If it throws error(bad_format), and the text is of another kind than `wanted`, the
+/// What read() returns. If it throws error(bad_format), and the text is of another kind than `expected`, the
 /// error says of which.
 template <class Read>
-auto read_as(text_kind wanted, std::string_view function, std::string_view text, Read read) {
+auto read_as(text_kind expected, std::string_view function, std::string_view text, Read read) {
   try {
     return read();
   } catch (const error& e) {
-    if (e.code() == errc::bad_format) refuse_other_kind(wanted, function, text);
+    if (e.code() == errc::bad_format) refuse_other_kind(expected, function, text);
     throw;
   }
 }

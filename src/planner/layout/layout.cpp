@@ -249,7 +249,7 @@ class ejection_rounds {
     }
   }
 
-  /// One attempt at the goal from the part's hint. What finds no place lies above the others.
+  /// One attempt at the goal from the part's hint. What finds no offset lies above the others.
   bool mend(std::int64_t work) {
     if (!search_) return false;
     std::vector<std::int64_t> layout;
@@ -290,7 +290,7 @@ class ejection_rounds {
 
   bool over() { return own_.best.done() || budget_.over(); }
 
-  /// What is not in the core may need room of its own.
+  /// What is not in the core may need space of its own.
   std::int64_t core_capacity(std::int64_t aim) const {
     const std::int64_t capacity = (aim - others_height_) / core_->grain * core_->grain;
     return capacity < core_->bound ? aim / core_->grain * core_->grain : capacity;
@@ -374,7 +374,7 @@ std::int64_t conflicting_pairs(const instance& problem) {
 
 struct search_record {
   std::int64_t nodes = 0;
-  std::int64_t work = 0;  ///< behind the portfolio
+  std::int64_t work = 0;  ///< after the portfolio
 };
 
 /// Solves one part down to its goal or until its share of the work is spent.
@@ -482,7 +482,7 @@ layout_peak peak_of(const layout_problem& problem) {
   peak.bytes = *highest;
   peak.time = whole.start_time[section];
   for (const item& it : whole.items) {
-    for (const piece& p : whole.pieces_of(it)) {
+    for (const segment& p : whole.segments_of(it)) {
       if (static_cast<std::size_t>(p.first) <= section && section < static_cast<std::size_t>(p.last))
         peak.blocks.push_back(it.block);
     }

@@ -54,7 +54,7 @@ struct layout_problem {
   layout_hint hint = {};
 };
 
-/// Work that solve_layout() may spend behind its portfolio. Both limits hold.
+/// Work that solve_layout() may spend after its portfolio. Both limits hold.
 struct layout_limits {
   /// In elementary steps (a comparison of two blocks, a block looked at in a search node; about a nanosecond
   /// each): the same everywhere, so that a result depends on the arguments only.
@@ -106,11 +106,11 @@ struct layout_result {
 /// Bytes of peak_of().
 std::int64_t max_live(std::span<const layout_block> blocks, std::int64_t alignment);
 
-/// Work of the search behind the portfolio, in millions of the steps of layout_limits.
+/// Work of the search after the portfolio, in millions of the steps of layout_limits.
 inline constexpr std::int32_t default_layout_effort = 50;
 
 /// solve_layout() without a capacity. Depends on the arguments only, never on time. More effort never gives
-/// a higher layout; 0 leaves the search behind the portfolio out. Throws like solve_layout(), and for a
+/// a higher layout; 0 leaves the search after the portfolio out. Throws like solve_layout(), and for a
 /// negative effort.
 layout_result make_layout(std::span<const layout_block> blocks, std::int64_t alignment,
                           std::int32_t effort = default_layout_effort);

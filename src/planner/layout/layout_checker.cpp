@@ -87,7 +87,7 @@ class checker {
   }
 
   void check_pair(std::size_t a, std::size_t b) {
-    // Most pairs lie apart as a whole.
+    // Most pairs do not overlap at all.
     if (offsets_[a] + padded(a) <= offsets_[b] || offsets_[b] + padded(b) <= offsets_[a]) return;
     const layout_block& x = problem_.blocks[a];
     const layout_block& y = problem_.blocks[b];

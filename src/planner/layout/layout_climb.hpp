@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Search behind the portfolio for layouts of any size: aims at a height below the best one; whichever item
-/// does not fit moves to an earlier place in the order, and everything from there on is placed again.
+/// Search after the portfolio for layouts of any size: aims at a height below the best one; whichever item
+/// does not fit moves to an earlier position in the order, and everything from there on is placed again.
 
 #include <cstdint>
 #include <vector>

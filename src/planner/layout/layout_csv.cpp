@@ -115,7 +115,7 @@ class row_reader {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t'))
       ++at_;
     if (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\r' && text_[at_] != '\n') {
-      refuse(name_, row_line_, "expected a comma or the end of the line behind a closing quote");
+      refuse(name_, row_line_, "expected a comma or the end of the line after a closing quote");
     }
     return field;
   }
@@ -280,7 +280,7 @@ class table_reader {
   row_reader rows_;
   std::vector<std::string> fields_;
   std::size_t width_ = 0;
-  std::array<std::size_t, columns> at_{};  ///< place of a column, width_ if it is missing
+  std::array<std::size_t, columns> at_{};  ///< index of a column, width_ if it is missing
   std::array<std::string_view, columns> titles_{};
 };
 

@@ -24,7 +24,7 @@ ejection_search::ejection_search(const instance& problem, work_budget& budget)
   // Half of it is about the square root of the number of sections.
   const auto sections = static_cast<std::int32_t>(problem.live.size());
   width_ = 2 * std::max(1, static_cast<std::int32_t>(std::sqrt(static_cast<double>(sections))));
-  stretches_.resize(static_cast<std::size_t>(sections / (width_ / 2)) + 1);
+  groups_.resize(static_cast<std::size_t>(sections / (width_ / 2)) + 1);
   std::int64_t largest = 1;
   for (const item& it : problem.items)
     largest = std::max(largest, it.size);
@@ -51,7 +51,7 @@ bool ejection_search::run(std::int64_t capacity, std::int64_t work, std::span<co
 bool ejection_search::mend(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout) {
   attempt_ = 2;  // of start(): who weighs most comes first
   start(capacity);
-  // Of those in each other's way the one that is there for more bytes and longer keeps its place.
+  // Of those in each other's way the one that is there for more bytes and longer keeps its offset.
   std::vector<std::uint32_t> sequence(offsets_.size());
   std::iota(sequence.begin(), sequence.end(), 0U);
   std::stable_sort(sequence.begin(), sequence.end(),
@@ -77,7 +77,7 @@ bool ejection_search::place_waiting(std::int64_t work) {
     const std::uint32_t index = queue_.back().index;
     queue_.pop_back();
     waiting_ -= area(index);
-    const place found = cheapest(index);
+    const candidate found = cheapest(index);
     if (found.cost >= immovable) return false;
     if (found.cost > 0) {
       ++grudge_[index];
@@ -101,9 +101,9 @@ void ejection_search::start(std::int64_t capacity) {
   ++attempt_;
   grudge_.assign(offsets_.size(), 1);
   all_ = {};
-  for (stretch& s : stretches_) {
-    s.bottoms.clear();
-    s.tops.clear();
+  for (group& g : groups_) {
+    g.bottoms.clear();
+    g.tops.clear();
   }
   queue_.clear();
   waiting_ = 0;
@@ -162,12 +162,12 @@ void ejection_search::meet(const std::vector<edge>& edges, std::uint32_t index, 
 }
 
 /// Offsets are forbidden in open intervals, each at the weight of a placed item. The cost is lowest where one
-/// begins or ends, at the floor or at the ceiling. Where nothing is in the way the lowest place is taken,
+/// begins or ends, at the floor or at the ceiling. Where nothing is in the way the lowest offset is taken,
 /// else one at random.
-ejection_search::place ejection_search::cheapest(std::uint32_t index) {
+ejection_search::candidate ejection_search::cheapest(std::uint32_t index) {
   const std::int64_t size = problem_.items[index].size;
   const std::int64_t highest = capacity_ - size;
-  const stretch& placed = around(problem_.items[index]);
+  const group& placed = around(problem_.items[index]);
   meet(placed.bottoms, index, begins_, size);
   meet(placed.tops, index, ends_, 0);
   budget_.spend(static_cast<std::int64_t>(4 * placed.bottoms.size() + 8 * begins_.size()) + 64);
@@ -223,19 +223,19 @@ void ejection_search::drive_out(std::uint32_t index, std::int64_t offset) {
 }
 
 /// A list with all that meet the item.
-const ejection_search::stretch& ejection_search::around(const item& it) const {
+const ejection_search::group& ejection_search::around(const item& it) const {
   const std::int32_t half = width_ / 2, first = it.first / half;
-  return it.last <= first * half + width_ ? stretches_[static_cast<std::size_t>(first)] : all_;
+  return it.last <= first * half + width_ ? groups_[static_cast<std::size_t>(first)] : all_;
 }
 
 /// Calls visit for every list that the item belongs into.
 template <class Visit>
-void ejection_search::each_stretch(const item& it, Visit visit) {
+void ejection_search::each_group(const item& it, Visit visit) {
   const std::int32_t half = width_ / 2;
   visit(all_);
   const std::int32_t last = (it.last - 1) / half;
   for (std::int32_t n = std::max(0, it.first / half - 1); n <= last; ++n)
-    visit(stretches_[static_cast<std::size_t>(n)]);
+    visit(groups_[static_cast<std::size_t>(n)]);
   budget_.spend(16 * std::int64_t{last - it.first / half + 2});
 }
 
@@ -243,13 +243,13 @@ void ejection_search::put(std::uint32_t index, std::int64_t offset) {
   const item& it = problem_.items[index];
   offsets_[index] = offset;
   const auto insert = [&](std::vector<edge>& edges, std::int64_t at) {
-    const auto behind = std::upper_bound(edges.begin(), edges.end(), at,
-                                         [](std::int64_t x, const edge& e) { return x < e.at; });
-    edges.insert(behind, {at, it.first, it.last, index});
+    const auto next = std::upper_bound(edges.begin(), edges.end(), at,
+                                       [](std::int64_t x, const edge& e) { return x < e.at; });
+    edges.insert(next, {at, it.first, it.last, index});
   };
-  each_stretch(it, [&](stretch& s) {
-    insert(s.bottoms, offset);
-    insert(s.tops, offset + it.size);
+  each_group(it, [&](group& g) {
+    insert(g.bottoms, offset);
+    insert(g.tops, offset + it.size);
   });
 }
 
@@ -262,9 +262,9 @@ void ejection_search::take(std::uint32_t index) {
       ++e;
     edges.erase(e);
   };
-  each_stretch(it, [&](stretch& s) {
-    erase(s.bottoms, offsets_[index]);
-    erase(s.tops, offsets_[index] + it.size);
+  each_group(it, [&](group& g) {
+    erase(g.bottoms, offsets_[index]);
+    erase(g.tops, offsets_[index] + it.size);
   });
   offsets_[index] = -1;
 }

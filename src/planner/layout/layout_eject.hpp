@@ -28,7 +28,7 @@ class ejection_search {
   /// From an empty layout, with the next way of choosing whom to place; true if all items lie within the
   /// capacity. Ends without after `work` steps or when the budget is over.
   bool run(std::int64_t capacity, std::int64_t work) { return run(capacity, work, {}); }
-  /// The same from a layout: only those that stand out of the capacity have to find a place first.
+  /// The same from a layout: only those that stand out of the capacity have to find an offset first.
   bool run(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout);
   /// The same from offsets of another problem: items may be without (-1) and in each other's way.
   bool mend(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout);
@@ -57,11 +57,11 @@ class ejection_search {
       return urgency < other.urgency || (urgency <= other.urgency && index > other.index);
     }
   };
-  /// Placed items that are there within a stretch of sections, by where they begin and end.
-  struct stretch {
+  /// Placed items that are there within a range of sections, by where they begin and end.
+  struct group {
     std::vector<edge> bottoms, tops;
   };
-  struct place {
+  struct candidate {
     std::int64_t offset;
     std::int64_t cost;  ///< weight of those in the way
   };
@@ -74,11 +74,11 @@ class ejection_search {
   std::int64_t weight(std::uint32_t index) const;
   void meet(const std::vector<edge>& edges, std::uint32_t index, std::vector<event>& events,
             std::int64_t shift) const;
-  place cheapest(std::uint32_t index);
+  candidate cheapest(std::uint32_t index);
   void drive_out(std::uint32_t index, std::int64_t offset);
-  const stretch& around(const item& it) const;
+  const group& around(const item& it) const;
   template <class Visit>
-  void each_stretch(const item& it, Visit visit);
+  void each_group(const item& it, Visit visit);
   void put(std::uint32_t index, std::int64_t offset);
   void take(std::uint32_t index);
 
@@ -90,10 +90,10 @@ class ejection_search {
   std::vector<std::int64_t> offsets_;  ///< per item, -1: waiting
   std::vector<std::int64_t> nearest_;
   double waiting_ = 0;  ///< sum of area() of those waiting
-  stretch all_;
-  /// Stretches of `width_` sections, each of which overlaps the next one by half: a short lifetime lies
+  group all_;
+  /// Groups of `width_` sections, each of which overlaps the next one by half: a short lifetime lies
   /// within one of them.
-  std::vector<stretch> stretches_;
+  std::vector<group> groups_;
   std::int32_t width_ = 2;
   std::vector<event> begins_, ends_;
   std::vector<std::int64_t> equals_;

@@ -18,16 +18,16 @@ std::uint64_t mixed(std::uint64_t z) noexcept {
 
 }  // namespace
 
-/// One run. Blocks are numbered by their place in the order, so that a comparison of numbers breaks ties.
+/// One run. Blocks are numbered by their position in the order, so that a comparison of numbers breaks ties.
 class exact_search::walk {
  public:
   walk(const instance& problem, const std::vector<std::vector<std::uint32_t>>& conflicts,
        std::int64_t capacity, const std::vector<std::uint32_t>& order, std::int64_t work, work_budget& budget)
       : capacity_(capacity), work_limit_(budget.used() + work), budget_(budget) {
     const std::size_t n = order.size();
-    std::vector<number> place(n);
+    std::vector<number> position(n);
     for (std::size_t i = 0; i < n; ++i)
-      place[order[i]] = static_cast<number>(i);
+      position[order[i]] = static_cast<number>(i);
     blocks_.resize(n);
     for (std::size_t i = 0; i < n; ++i) {
       const item& it = problem.items[order[i]];
@@ -37,14 +37,14 @@ class exact_search::walk {
       b.first = it.first;
       b.last = it.last;
       b.spans_begin = spans_.size();
-      for (const piece& p : problem.pieces_of(it))
+      for (const segment& p : problem.segments_of(it))
         spans_.emplace_back(p.first, p.last);
       b.spans_end = spans_.size();
       b.neighbours_begin = neighbours_.size();
       for (const std::uint32_t other : conflicts[order[i]]) {
         const item& o = problem.items[other];
         if (o.fixed < 0) {
-          neighbours_.push_back(place[other]);
+          neighbours_.push_back(position[other]);
         }
       }
       b.neighbours_end = neighbours_.size();
@@ -63,13 +63,13 @@ class exact_search::walk {
     memory_.resize(std::size_t{1} << memory_bits);
     // By section, as the division into independent parts wants it; that is the order of the items.
     for (std::size_t i = 0; i < n; ++i) {
-      if (!blocks_[index(place[i])].placed) stack_.push_back(place[i]);
+      if (!blocks_[index(position[i])].placed) stack_.push_back(position[i]);
     }
   }
 
   exact_outcome run() { return parts({0, stack_.size()}, 0, -1); }
   std::int64_t nodes() const noexcept { return nodes_; }
-  std::int64_t offset(std::size_t place) const { return blocks_[place].offset; }
+  std::int64_t offset(std::size_t i) const { return blocks_[i].offset; }
 
  private:
   using number = std::int32_t;
@@ -144,7 +144,7 @@ class exact_search::walk {
     return exact_outcome::found;
   }
 
-  /// Solves the part when further blocks come behind (offset, last) in the order of offset and number.
+  /// Solves the part when further blocks come after (offset, last) in the order of offset and number.
   exact_outcome node(range part, std::int64_t offset, number last) {
     ++nodes_;
     budget_.spend(static_cast<std::int64_t>(part.end - part.begin) * 8);
@@ -240,7 +240,7 @@ class exact_search::walk {
     return result;
   }
 
-  /// A block whose place lies behind (offset, last) now has to be lifted by one that is still to come.
+  /// A block whose position is after (offset, last) now has to be lifted by one that is still to come.
   bool reaches(range part, std::int64_t offset, number last) {
     const std::size_t list = skipped_.size();
     for (std::size_t i = part.begin; i < part.end; ++i) {
@@ -277,11 +277,11 @@ class exact_search::walk {
       const block& b = blocks_[index(who)];
       from = std::min(from, b.first);
       until = std::max(until, b.last);
-      const std::int64_t room = capacity_ - b.reach;
+      const std::int64_t headroom = capacity_ - b.reach;
       for (std::size_t s = b.spans_begin; s < b.spans_end; ++s) {
         budget_.spend(spans_[s].second - spans_[s].first);
         for (std::int32_t t = spans_[s].first; t < spans_[s].second; ++t)
-          possible &= (filled_[static_cast<std::size_t>(t)] += b.size) <= room;
+          possible &= (filled_[static_cast<std::size_t>(t)] += b.size) <= headroom;
       }
       if (!possible) break;
     }

@@ -117,31 +117,31 @@ void instance::number_sections(const std::vector<std::vector<layout_gap>>& parts
   struct event {
     std::int64_t time;
     bool begins;
-    std::size_t piece;
+    std::size_t segment;
   };
   std::vector<event> events;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    items[i].piece_begin = pieces.size();
+    items[i].segment_begin = segments.size();
     for (const layout_gap& part : parts[i]) {
-      events.push_back({part.begin, true, pieces.size()});
-      events.push_back({part.end, false, pieces.size()});
-      pieces.push_back({0, 0, part.low, part.high});
+      events.push_back({part.begin, true, segments.size()});
+      events.push_back({part.end, false, segments.size()});
+      segments.push_back({0, 0, part.low, part.high});
     }
-    items[i].piece_end = pieces.size();
+    items[i].segment_end = segments.size();
   }
   // Ends come before begins of the same time, as lifetimes exclude their end.
   std::sort(events.begin(), events.end(), [](const event& a, const event& b) {
     if (a.time != b.time) return a.time < b.time;
     if (a.begins != b.begins) return b.begins;
-    return a.piece < b.piece;
+    return a.segment < b.segment;
   });
-  // A set of live pieces is maximal where an end follows a begin.
+  // A set of live segments is maximal where an end follows a begin.
   std::int32_t section = 0;
   std::int64_t newest = 0;
   bool grown = false;
   for (const event& e : events) {
     if (e.begins) {
-      pieces[e.piece].first = section;
+      segments[e.segment].first = section;
       newest = e.time;
       grown = true;
     } else {
@@ -150,12 +150,12 @@ void instance::number_sections(const std::vector<std::vector<layout_gap>>& parts
         start_time.push_back(newest);
       }
       grown = false;
-      pieces[e.piece].last = section;
+      segments[e.segment].last = section;
     }
   }
   for (item& it : items) {
-    it.first = pieces[it.piece_begin].first;
-    it.last = pieces[it.piece_end - 1].last;
+    it.first = segments[it.segment_begin].first;
+    it.last = segments[it.segment_end - 1].last;
   }
   std::sort(items.begin(), items.end(), [](const item& a, const item& b) {
     if (a.first != b.first) return a.first < b.first;
@@ -169,8 +169,8 @@ void instance::measure(std::int64_t alignment) {
   bound = idle_top;
   grain = 0;
   for (const item& it : items) {
-    const std::span<const piece> own = pieces_of(it);
-    for (const piece& p : own) {
+    const std::span<const segment> own = segments_of(it);
+    for (const segment& p : own) {
       live[static_cast<std::size_t>(p.first)] += p.high - p.low;
       live[static_cast<std::size_t>(p.last)] -= p.high - p.low;
       if (p.high - p.low != it.size) windows = true;
@@ -209,7 +209,7 @@ void instance::check_fixed(const char* function) const {
 
 bool instance::conflict(const item& a, const item& b) const noexcept {
   bool found = false;
-  each_meeting(a, b, [&](const piece&, const piece&) {
+  each_meeting(a, b, [&](const segment&, const segment&) {
     found = true;
     return false;
   });
@@ -219,7 +219,7 @@ bool instance::conflict(const item& a, const item& b) const noexcept {
 bool instance::overlap(const item& a, std::int64_t offset_a, const item& b,
                        std::int64_t offset_b) const noexcept {
   bool found = false;
-  each_meeting(a, b, [&](const piece& p, const piece& q) {
+  each_meeting(a, b, [&](const segment& p, const segment& q) {
     found = offset_a + p.low < offset_b + q.high && offset_b + q.low < offset_a + p.high;
     return !found;
   });

@@ -15,7 +15,7 @@
 namespace stash::planner::placing {
 
 /// A part of a lifetime, in sections, with the part of the block that it occupies.
-struct piece {
+struct segment {
   std::int32_t first = 0;
   std::int32_t last = 0;  ///< exclusive
   std::int64_t low = 0;
@@ -24,14 +24,14 @@ struct piece {
 
 /// A block that occupies memory at some time.
 struct item {
-  std::int32_t first = 0;  ///< hull of the pieces, in sections
+  std::int32_t first = 0;  ///< hull of the segments, in sections
   std::int32_t last = 0;
   double lifetime = 0;  ///< in time, gaps included
   std::int64_t size = 0;
   std::int64_t alignment = 1;
   std::int64_t fixed = -1;  ///< offset, or -1
-  std::size_t piece_begin = 0;
-  std::size_t piece_end = 0;
+  std::size_t segment_begin = 0;
+  std::size_t segment_end = 0;
   std::size_t block = 0;  ///< index among the caller's blocks
 };
 
@@ -47,25 +47,25 @@ class instance {
   instance(std::span<const layout_block> blocks, std::int64_t alignment, const char* function);
 
   std::vector<item> items;  ///< sorted by first, then by last descending, then by block
-  std::vector<piece> pieces;
+  std::vector<segment> segments;
   std::vector<std::int64_t> live;        ///< bytes per section
   std::vector<std::int64_t> start_time;  ///< per section: a moment at which all of its blocks are alive
   std::int64_t bound = 0;                ///< no layout is lower
   std::int64_t grain = 1;                ///< divides sizes, alignments and fixed offsets
   std::int64_t idle_top = 0;             ///< highest end of the blocks that never occupy memory
-  bool windows = false;                  ///< a piece occupies part of its block
-  bool boxes = true;                     ///< one piece each, none fixed, one alignment that divides all sizes
+  bool windows = false;                  ///< a segment occupies part of its block
+  bool boxes = true;  ///< one segment each, none fixed, one alignment that divides all sizes
 
-  std::span<const piece> pieces_of(const item& it) const {
-    return std::span(pieces).subspan(it.piece_begin, it.piece_end - it.piece_begin);
+  std::span<const segment> segments_of(const item& it) const {
+    return std::span(segments).subspan(it.segment_begin, it.segment_end - it.segment_begin);
   }
-  /// Calls visit(p, q) for every piece p of a and q of b that share a section, until it returns false.
+  /// Calls visit(p, q) for every segment p of a and q of b that share a section, until it returns false.
   template <class Visit>
   void each_meeting(const item& a, const item& b, Visit visit) const {
-    std::size_t i = a.piece_begin, j = b.piece_begin;
-    while (i < a.piece_end && j < b.piece_end) {
-      const piece& p = pieces[i];
-      const piece& q = pieces[j];
+    std::size_t i = a.segment_begin, j = b.segment_begin;
+    while (i < a.segment_end && j < b.segment_end) {
+      const segment& p = segments[i];
+      const segment& q = segments[j];
       if (p.first < q.last && q.first < p.last && !visit(p, q)) return;
       if (p.last < q.last) {
         ++i;

@@ -39,9 +39,9 @@ void occupancy::add(std::uint32_t index, std::int64_t offset) {
     if (covers(it, n)) {
       join(b.covering, offset, top);
     } else {
-      const auto behind = std::upper_bound(b.partly.begin(), b.partly.end(), offset,
-                                           [](std::int64_t o, const box& x) { return o < x.low; });
-      b.partly.insert(behind, {offset, top, it.first, it.last});
+      const auto next = std::upper_bound(b.partly.begin(), b.partly.end(), offset,
+                                         [](std::int64_t o, const box& x) { return o < x.low; });
+      b.partly.insert(next, {offset, top, it.first, it.last});
     }
   }
   budget_.spend(16 * static_cast<std::int64_t>(last - bucket_of(it.first) + 1));
@@ -77,20 +77,20 @@ std::uint32_t occupancy::take_back() {
 void occupancy::join(interval_union& u, std::int64_t low, std::int64_t high) {
   const auto first =
       std::partition_point(u.begin(), u.end(), [&](const interval& i) { return i.high < low; });
-  auto behind = first;
-  while (behind != u.end() && behind->low <= high)
-    ++behind;
-  const auto replaced = behind - first;
+  auto end = first;
+  while (end != u.end() && end->low <= high)
+    ++end;
+  const auto replaced = end - first;
   if (replaced == 1 && first->low <= low && high <= first->high) return;
   const auto at = first - u.begin();
   changes_.push_back({&u, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(replaced)});
-  replaced_.insert(replaced_.end(), first, behind);
+  replaced_.insert(replaced_.end(), first, end);
   if (replaced == 0) {
     u.insert(first, {low, high});
     return;
   }
-  *first = {std::min(low, first->low), std::max(high, (behind - 1)->high)};
-  u.erase(first + 1, behind);
+  *first = {std::min(low, first->low), std::max(high, (end - 1)->high)};
+  u.erase(first + 1, end);
 }
 
 /// The lists that together hold whatever meets the item in time.

@@ -30,7 +30,7 @@ class orders {
   std::vector<order> for_placing() const;
   /// One of them.
   order for_placing(std::size_t number) const;
-  /// For the exact search. The first `plain()` are sorted by properties; those behind them by the same, each
+  /// For the exact search. The first `plain()` are sorted by properties; those after them by the same, each
   /// shaken at random.
   order for_search(std::size_t number, random_numbers& random) const;
   static std::size_t plain();

@@ -59,11 +59,12 @@ void placer::forbid(const item& it, std::uint32_t other) {
   const item& o = problem_.items[other];
   const std::int64_t offset = offsets_[other];
   if (!problem_.windows) {
-    if (it.piece_end - it.piece_begin + o.piece_end - o.piece_begin > 2 && !problem_.conflict(it, o)) return;
+    if (it.segment_end - it.segment_begin + o.segment_end - o.segment_begin > 2 && !problem_.conflict(it, o))
+      return;
     forbidden_.emplace_back(offset - it.size, offset + o.size);
     return;
   }
-  problem_.each_meeting(it, o, [&](const piece& p, const piece& q) {
+  problem_.each_meeting(it, o, [&](const segment& p, const segment& q) {
     forbidden_.emplace_back(offset + q.low - p.high, offset + q.high - p.low);
     return true;
   });
@@ -178,7 +179,7 @@ void placer::remove(const std::uint32_t* first, const std::uint32_t* last) {
     offsets_[*i] = -1;
   budget_.spend(last - first);
   if (occupancy_) {
-    // Mostly those placed last; whoever was placed behind one of them comes again.
+    // Mostly those placed last; whoever was placed after one of them comes again.
     std::vector<std::uint32_t> again;
     for (std::ptrdiff_t left = last - first; left > 0;) {
       const std::uint32_t index = occupancy_->take_back();

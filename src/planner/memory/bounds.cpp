@@ -272,7 +272,7 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
       bound = std::max(bound, bytes);
   }
   // A plan gives every component one configuration: with any of them, the component's own encode and decode
-  // steps and its bytes at other times add up beside the least of all others.
+  // steps and its bytes at other times add to the least of all others.
   const range_maximum most_during(live.during), most_after(live.after);
   for (const component_bound& b : bounds) {
     std::int64_t best = std::numeric_limits<std::int64_t>::max();

@@ -11,7 +11,7 @@ live_sums::live_sums(std::size_t count) {
     leaves_ *= 2;
   most_.assign(2 * leaves_, 0);
   added_.assign(2 * leaves_, 0);
-  // Nothing lies behind the end; halved, so that sums stay numbers.
+  // Nothing lies past the end; halved, so that sums stay numbers.
   add(count, leaves_, std::numeric_limits<std::int64_t>::min() / 2);
 }
 

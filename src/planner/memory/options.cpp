@@ -313,10 +313,10 @@ class enumerator {
       if (fits) result.push_back(choice);
     };
     add(stash_kind::raw, {});
-    const bool given = s.role == storage_role::image || s.role == storage_role::label;
-    if (given || !encodes(options_.chosen_policy)) return result;
+    const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
+    if (is_input || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
-      // What a generic op keeps beside its outputs stays as it is.
+      // What a generic op keeps in addition to its outputs stays as it is.
       if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
         return result;
       encoding e;
@@ -433,7 +433,7 @@ class enumerator {
           add_time(source, false);
         }
       }
-      // A mask beside an exactly kept source would be paid for twice.
+      // A mask in addition to an exactly kept source would be paid for twice.
       if (choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask &&
           from != nullptr && kept_exactly(*from) && !has(readers[k], need::sign)) {
         return;
@@ -536,7 +536,7 @@ class enumerator {
   const plan_options& options_;
   double margin_;
   std::vector<storage_id> recompute_source_;
-  std::vector<bool> gated_;       // a mask beside the source gives the ReLU's zeros
+  std::vector<bool> gated_;       // a mask besides the source gives the ReLU's zeros
   std::size_t combinations_ = 0;  // of the component that is being enumerated
 };
 

@@ -34,7 +34,7 @@ bool put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
 }
 
 // Where the same buffers lie in another placement, before it was turned upside down; -1: it does not have
-// them. A storage has one buffer of a form after the other: they are told apart by their number.
+// them. A storage has one buffer of a form after the other: their number distinguishes them.
 std::vector<std::int64_t> offsets_like(const std::vector<buffer>& maps, const placement& like) {
   std::map<std::tuple<storage_id, buffer_form, int>, std::int64_t> known;
   std::map<std::pair<storage_id, buffer_form>, int> count;
@@ -70,7 +70,7 @@ op_id op_near(const schedule& s, std::size_t step) {
 
 }  // namespace
 
-placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work, const placement* like) {
+placement place(schedule s, std::optional<std::int64_t> capacity, std::int64_t work, const placement* like) {
   placement result;
   result.steps = std::move(s);
   std::vector<buffer>& buffers = result.steps.buffers;
@@ -84,7 +84,7 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work,
   result.max_live = max_live(blocks_of(everything), buffer_alignment);
   const std::int64_t bottom = result.steps.overflow_bytes;
   layout_problem problem{blocks_of(maps), buffer_alignment, {}};
-  if (room) problem.capacity = std::max<std::int64_t>(0, *room - bottom);
+  if (capacity) problem.capacity = std::max<std::int64_t>(0, *capacity - bottom);
   if (like != nullptr && !like->steps.buffers.empty()) problem.hint = {offsets_like(maps, *like), like->way};
   layout_limits limits;
   limits.work = work;
@@ -136,16 +136,16 @@ placement without_layout(schedule s) {
   return result;
 }
 
-std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t room) {
+std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity) {
   if (!p.laid_out) {
     std::vector<std::int64_t> above = live_bytes(p.steps);
     for (std::int64_t& bytes : above)
-      bytes = std::max<std::int64_t>(0, bytes - room);
+      bytes = std::max<std::int64_t>(0, bytes - capacity);
     return above;
   }
   std::vector<std::int64_t> change(p.steps.steps.size() + 1, 0);
   for (const buffer& b : p.steps.buffers) {
-    const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - room);
+    const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - capacity);
     if (b.form == buffer_form::host || out <= 0) continue;
     change[index(b.first_step)] += out;
     change[index(b.last_step) + 1] -= out;
@@ -229,7 +229,7 @@ bool overflow_arena_matters(const placement& p) {
       errc::infeasible_budget,
       fmt::format(
           "make_plan: budget: expected at least {} bytes, got {}: while {} runs, these must be in memory "
-          "at once: {}; beside them {} bytes of weights, gradients, momentum and workspace",
+          "at once: {}; in addition {} bytes of weights, gradients, momentum and workspace",
           smallest.height + fixed, budget, o >= 0 ? shortened(g.op_at(o).name) : "the last op", tensors,
           fixed));
 }

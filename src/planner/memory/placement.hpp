@@ -23,10 +23,10 @@ struct placement {
 inline constexpr std::int64_t default_layout_work = 50'000'000;
 
 /// Offsets for all buffers of `s` on the device; the overflow arena lies at the bottom. Deterministic. With
-/// `room` a height within it is enough; `work` bounds the search behind the simple orders (layout_limits).
-/// With `like`, the placement of a similar schedule, that is mended instead (layout_hint).
-placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = default_layout_work,
-                const placement* like = nullptr);
+/// `capacity` a height within it is enough; `work` bounds the search after the simple orders
+/// (layout_limits). With `like`, the placement of a similar schedule, that is mended instead (layout_hint).
+placement place(schedule s, std::optional<std::int64_t> capacity = {},
+                std::int64_t work = default_layout_work, const placement* like = nullptr);
 
 /// Offsets for the buffers on the host, as low as make_layout() gets them: once, for a plan that is made.
 void place_on_host(placement& p);
@@ -36,9 +36,9 @@ std::int64_t bytes_on_host(const placement& p);
 /// place() without offsets: only what is live at once is counted.
 placement without_layout(schedule s);
 
-/// Bytes above the room at each step: the sum of what stands out of it, or, without offsets, what is live
+/// Bytes above the capacity at each step: the sum of what stands out of it, or, without offsets, what is live
 /// beyond it.
-std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t room);
+std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity);
 
 /// A storage of fixed size that is there from the first op that writes it to the last that reads it.
 struct fixed_life {

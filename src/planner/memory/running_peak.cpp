@@ -39,7 +39,7 @@ running_peak::running_peak(const scheduler& facts, const option_set& options, co
   most_.assign(g.ops.size(), 0);
   before_.assign(g.ops.size() + 1, 0);
   const std::size_t components = options_.components.size();
-  // Whose ops are told apart: components, and storages that belong to none.
+  // Whose ops are distinguished: components, and storages that belong to none.
   std::vector<std::size_t> owner(g.storages.size());
   for (std::size_t s = 0; s < owner.size(); ++s)
     owner[s] = components + s;
@@ -54,9 +54,9 @@ running_peak::running_peak(const scheduler& facts, const option_set& options, co
       std::vector<op_id>& ops = ops_of_[owner[index(s)]];
       if (ops.empty() || ops.back() != id) ops.push_back(id);
     });
-    const bool runs = o.stage == op_stage::forward || o.stage == op_stage::backward;
-    if (runs && first_op_ < 0) first_op_ = id;
-    if (runs) steps_[i].push_back({id, step_place::itself});
+    const bool is_step = o.stage == op_stage::forward || o.stage == op_stage::backward;
+    if (is_step && first_op_ < 0) first_op_ = id;
+    if (is_step) steps_[i].push_back({id, step_order::itself});
     changed_.push_back(id);
   }
   if (first_op_ < 0) return;  // nothing runs, and nothing lives
@@ -87,8 +87,8 @@ const schedule_part& running_peak::part(std::size_t component, std::size_t confi
 
 void running_peak::enter(const schedule_part& p) {
   added_steps_ += static_cast<std::int64_t>(p.added.size());
-  for (const step_place& s : p.added) {
-    std::vector<step_place>& steps = steps_[index(s.op)];
+  for (const step_order& s : p.added) {
+    std::vector<step_order>& steps = steps_[index(s.op)];
     steps.insert(std::lower_bound(steps.begin(), steps.end(), s), s);
     changed_.push_back(s.op);
   }
@@ -103,8 +103,8 @@ void running_peak::enter(const schedule_part& p) {
 }
 
 void running_peak::leave(const schedule_part& p) {
-  for (const step_place& s : p.added) {
-    std::vector<step_place>& steps = steps_[index(s.op)];
+  for (const step_order& s : p.added) {
+    std::vector<step_order>& steps = steps_[index(s.op)];
     steps.erase(std::lower_bound(steps.begin(), steps.end(), s));
     changed_.push_back(s.op);
   }
@@ -135,8 +135,8 @@ void running_peak::pick(std::size_t component, std::size_t configuration) {
   changed_.clear();
 }
 
-std::size_t running_peak::step_of(const step_place& p) const {
-  const std::vector<step_place>& steps = steps_[index(op_of(p))];
+std::size_t running_peak::step_of(const step_order& p) const {
+  const std::vector<step_order>& steps = steps_[index(op_of(p))];
   return static_cast<std::size_t>(std::lower_bound(steps.begin(), steps.end(), p) - steps.begin());
 }
 
@@ -185,7 +185,7 @@ bool running_peak::is_live(std::size_t component, const moment& m) const {
   });
 }
 
-std::int32_t running_peak::position(const step_place& p) const {
+std::int32_t running_peak::position(const step_order& p) const {
   return before_[index(op_of(p))] + static_cast<std::int32_t>(step_of(p));
 }
 
@@ -213,7 +213,7 @@ std::optional<std::int64_t> running_peak::bytes_with(std::size_t component, std:
       if (first == m.op || last == m.op) return std::nullopt;
       if (first < m.op && m.op < last) live += now ? -b.bytes : b.bytes;
     }
-    for (const step_place& s : p.added)
+    for (const step_order& s : p.added)
       if (s.op == m.op) return std::nullopt;
   }
   const std::vector<planner::configuration>& all = options_.components[component].configurations;

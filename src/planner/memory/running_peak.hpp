@@ -25,7 +25,7 @@ class running_peak {
     std::size_t step = 0;  ///< number among the steps of its op
   };
 
-  /// All that is given has to outlive this.
+  /// All arguments have to outlive this.
   running_peak(const scheduler& facts, const option_set& options, const plan_options& plan, picks start);
 
   const picks& current() const noexcept { return current_; }
@@ -46,9 +46,9 @@ class running_peak {
  private:
   using life = schedule_part::life;
 
-  op_id op_of(const step_place& p) const { return p.op < 0 ? first_op_ : p.op; }
-  std::size_t step_of(const step_place& p) const;
-  std::int32_t position(const step_place& p) const;
+  op_id op_of(const step_order& p) const { return p.op < 0 ? first_op_ : p.op; }
+  std::size_t step_of(const step_order& p) const;
+  std::int32_t position(const step_order& p) const;
   const schedule_part& part(std::size_t component, std::size_t configuration);
   const schedule_part& part_now(std::size_t component) const {
     return *parts_[component][current_[component]];
@@ -68,7 +68,7 @@ class running_peak {
   std::vector<std::vector<op_id>> ops_of_;                        // that touch a component
   std::vector<std::vector<std::optional<schedule_part>>> parts_;  // by component and configuration
   std::vector<schedule_part> others_;                             // storages without a choice
-  std::vector<std::vector<step_place>> steps_;                    // by op, in their order
+  std::vector<std::vector<step_order>> steps_;                    // by op, in their order
   std::vector<std::vector<const life*>> ends_;                    // buffers that begin or end in an op
   std::vector<std::int64_t> most_;                                // by op: of these, what is live at once
   mutable std::vector<std::int64_t> change_;                      // count_steps()

@@ -54,12 +54,12 @@ class pass {
   // These ops alone, as if there were no others: `storages` get what they have in the whole schedule.
   schedule_part run_part(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
     forget(ops, storages);
-    std::vector<buffer_id> given;
+    std::vector<buffer_id> inputs;
     for (const storage_id s : storages) {
       const storage& st = g_.at(s);
       if (st.role != storage_role::image && st.role != storage_role::label) continue;
       dense_[index(s)] = new_dense(s);
-      given.push_back(dense_[index(s)]);
+      inputs.push_back(dense_[index(s)]);
       out_.buffers.back().last_step = -1;  // until an op reads it
     }
     for (const op_id id : ops) {
@@ -72,14 +72,14 @@ class pass {
     schedule_part part;
     for (std::size_t k = 0; k < out_.steps.size(); ++k)
       if (out_.steps[k].kind != step_kind::run && is_ours(out_.steps[k].storage))
-        part.added.push_back(places_[k]);
+        part.added.push_back(orders_[k]);
     for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
       const buffer& made = out_.buffers[b];
       if (!is_ours(made.storage)) continue;
       const bool from_the_start =
-          std::find(given.begin(), given.end(), static_cast<buffer_id>(b)) != given.end();
-      part.buffers.push_back({made.bytes, from_the_start ? step_place{} : places_[index(made.first_step)],
-                              made.last_step < 0 ? step_place{} : places_[index(made.last_step)]});
+          std::find(inputs.begin(), inputs.end(), static_cast<buffer_id>(b)) != inputs.end();
+      part.buffers.push_back({made.bytes, from_the_start ? step_order{} : orders_[index(made.first_step)],
+                              made.last_step < 0 ? step_order{} : orders_[index(made.last_step)]});
     }
     return part;
   }
@@ -87,7 +87,7 @@ class pass {
  private:
   void forget(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
     out_ = {};
-    places_.clear();
+    orders_.clear();
     const auto clear = [&](storage_id s) { dense_[index(s)] = kept_[index(s)] = -1; };
     std::for_each(storages.begin(), storages.end(), clear);
     for (const op_id id : ops)
@@ -118,8 +118,8 @@ class pass {
       }
     }
     out_.steps.push_back(std::move(st));
-    places_.push_back(place_);
-    ++place_.second;
+    orders_.push_back(order_);
+    ++order_.second;
   }
 
   buffer_id operand(const tensor_ref& ref) {
@@ -148,14 +148,14 @@ class pass {
       (c.kind == stash_kind::raw ? dense_ : kept_)[index(s)] = b;
       st.optional_outputs.push_back(b);
     }
-    place_ = {id, step_place::itself};
+    order_ = {id, step_order::itself};
     finish(std::move(st));
     copy_at(2 * id + 1);
     encode_after(id);
   }
 
   // While one is encoded, its kept form comes on top of what is there; then its dense form, which is larger,
-  // goes. So the one with the smallest kept form comes first: the others find the more room.
+  // goes. So the one with the smallest kept form comes first: the others find more free memory.
   void encode_after(op_id id) {
     const op& o = g_.op_at(id);
     std::vector<std::pair<storage_id, std::int32_t>> done;  // with the number of the operand
@@ -184,7 +184,7 @@ class pass {
         st.inputs = {dense_[index(s)]};
         kept_[index(s)] = new_buffer(s, buffer_form::encoded, c.bytes_after);
         st.outputs = {kept_[index(s)]};
-        place_ = {id, step_place::behind, c.bytes_after, number};
+        order_ = {id, step_order::after, c.bytes_after, number};
         finish(std::move(st));
       }
       dense_[index(s)] = -1;
@@ -237,15 +237,15 @@ class pass {
 
   buffer_id recompute(storage_id target, bool source_needed_later, buffer_id& source_dense) {
     const recompute_rule& rule = g_.recompute[index(recompute_rule_[index(target)])];
-    const bool scratch = choice(rule.source).kind != stash_kind::raw;
-    if (source_dense < 0) source_dense = scratch ? decode(rule.source) : dense_[index(rule.source)];
+    const bool decoded = choice(rule.source).kind != stash_kind::raw;
+    if (source_dense < 0) source_dense = decoded ? decode(rule.source) : dense_[index(rule.source)];
     step st;
     st.kind = step_kind::recompute;
     st.op = rule.forward_op;
     st.storage = target;
     st.inputs = {source_dense};
     if (kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
-    const bool in_place = scratch && !source_needed_later &&
+    const bool in_place = decoded && !source_needed_later &&
                           g_.at(target).bytes(g_.batch) == g_.at(rule.source).bytes(g_.batch);
     const buffer_id b = in_place ? source_dense : new_dense(target);
     st.outputs = {b};
@@ -267,10 +267,10 @@ class pass {
       }
       return -1;
     };
-    place_ = {id, step_place::before};
+    order_ = {id, step_order::before};
     for (std::size_t k = 0; k < a.reads.size(); ++k) {
       const stash_read& r = a.reads[k];
-      place_.first = static_cast<std::int64_t>(k);
+      order_.first = static_cast<std::int64_t>(k);
       const stash_choice& c = choice(r.storage);
       const bool direct = c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
       if (direct || made(r.storage) >= 0) continue;
@@ -300,7 +300,7 @@ class pass {
       st.inputs.push_back(operand(r));
     for (const tensor_ref& r : o.outputs)
       st.outputs.push_back(operand(r));
-    place_ = {id, step_place::itself};
+    order_ = {id, step_order::itself};
     finish(std::move(st));
     copy_at(2 * id + 1);
   }
@@ -312,8 +312,8 @@ class pass {
   const std::vector<std::int32_t>& recompute_rule_;
   const selection& s_;
   schedule out_;
-  std::vector<step_place> places_;       // of the steps; of copies it says nothing
-  step_place place_;                     // of the next one
+  std::vector<step_order> orders_;       // of the steps; of copies it says nothing
+  step_order order_;                     // of the next one
   std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
   std::vector<buffer_id> host_, arriving_;
   std::size_t next_copy_ = 0;

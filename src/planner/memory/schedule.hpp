@@ -13,8 +13,8 @@
 
 namespace stash::planner {
 
-/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded
-/// for it; tick 2t + 1: right behind op t, before what is encoded after it.
+/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, after what is decoded
+/// for it; tick 2t + 1: right after op t, before what is encoded after it.
 struct copy_event {
   std::int32_t tick = -1;
   step_kind kind = step_kind::copy_out;
@@ -34,19 +34,19 @@ struct schedule {
   std::int64_t overflow_bytes = 0;
 };
 
-/// Where a step stands among those of its op, whatever else is done there: steps come in the order of their
-/// places.
-struct step_place {
+/// Where a step stands among those of its op, whatever else is done there: steps come in the order of
+/// their numbers.
+struct step_order {
   static constexpr std::int32_t before = 0;  ///< decodes or computes again what the op reads
   static constexpr std::int32_t itself = 1;
-  static constexpr std::int32_t behind = 2;  ///< encodes what the op was the last to touch
+  static constexpr std::int32_t after = 2;  ///< encodes what the op was the last to touch
 
   op_id op = -1;  ///< -1: where the step of training begins
   std::int32_t phase = before;
-  std::int64_t first = 0;   ///< before: the number of the read; behind: the bytes that are kept
-  std::int32_t second = 0;  ///< before: how many came earlier; behind: the number of the operand
+  std::int64_t first = 0;   ///< before: the number of the read; after: the bytes that are kept
+  std::int32_t second = 0;  ///< before: how many came earlier; after: the number of the operand
 
-  friend bool operator<(const step_place& a, const step_place& b) {
+  friend bool operator<(const step_order& a, const step_order& b) {
     return std::tie(a.op, a.phase, a.first, a.second) < std::tie(b.op, b.phase, b.first, b.second);
   }
 };
@@ -55,10 +55,10 @@ struct step_place {
 struct schedule_part {
   struct life {
     std::int64_t bytes = 0;
-    step_place first, last;
+    step_order first, last;
   };
   std::vector<life> buffers;
-  std::vector<step_place> added;  ///< steps besides those of ops
+  std::vector<step_order> added;  ///< steps besides those of ops
 };
 
 /// Calls body(storage) for whatever an op may touch, some storages more than once: its operands, optional

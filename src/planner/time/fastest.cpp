@@ -58,7 +58,7 @@ double link_ms(const item_option& o, const link_model& link) {
   return sum;
 }
 
-// How far a choice that does not fit gets: whether the device alone has room for what it holds, up to which
+// How far a choice that does not fit gets: whether what the device alone holds fits, up to which
 // step it runs, what is missing there. Less is nearer to one that fits.
 using progress = std::tuple<bool, std::int32_t, std::int64_t>;
 progress progress_of(const simulated& s, std::int64_t limit) {

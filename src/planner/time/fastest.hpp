@@ -23,7 +23,7 @@ struct fastest_limits {
   bool relax = true;  ///< use the relaxation if there is a solver
   /// Prices of a problem much like this one, instead of a relaxation; null: none.
   const dual_prices* prices = nullptr;
-  /// Choices to start from beside the search's own, e.g. of a smaller budget.
+  /// Choices to start from in addition to the search's own, e.g. of a smaller budget.
   std::vector<option_choice> starts;
   /// Asked now and then; true: return the best choice so far.
   std::function<bool()> stop;

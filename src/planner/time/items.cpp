@@ -103,9 +103,9 @@ class maker {
       const uses& u = uses_[s];
       if (chosen[s] || u.first < 0 || !st.batch_proportional() || st.role == storage_role::auxiliary)
         continue;
-      const bool given = st.role == storage_role::image || st.role == storage_role::label;
+      const bool is_input = st.role == storage_role::image || st.role == storage_role::label;
       const std::int64_t bytes = aligned(st.bytes(g_.batch));
-      change[given ? 0 : index(during(u.first))] += bytes;
+      change[is_input ? 0 : index(during(u.first))] += bytes;
       change[index(during(u.last)) + 1] -= bytes;
     }
     std::int64_t sum = 0;
@@ -184,7 +184,7 @@ class maker {
     if (st.role == storage_role::auxiliary) return during(uses_[index(form.storage)].first);
     return after(uses_[index(form.storage)].last_forward);
   }
-  // After the encoders behind the last forward use, before the decoders of the first backward one.
+  // After the encoders that follow the last forward use, before the decoders of the first backward one.
   std::int32_t released(const kept_form& form) const {
     return after(uses_[index(form.storage)].last_forward);
   }

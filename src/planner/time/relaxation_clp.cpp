@@ -57,7 +57,7 @@ lp_solution run(clp_objects& objects, const linear_program& program, const std::
   ClpSolve how;
   how.setSolveType(ClpSolve::usePrimal);
   how.setPresolveType(ClpSolve::presolveOff);
-  // Else CLP puts its own handler for SIGINT in the place of the program's.
+  // Else CLP replaces the program's handler for SIGINT by its own.
   constexpr int interrupt_handling = 2, off = 1;
   how.setSpecialOption(interrupt_handling, off);
   bool stopped = false;

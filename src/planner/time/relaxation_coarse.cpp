@@ -66,11 +66,11 @@ class joiner {
   // Prices of parts as prices of the steps at which the parts' rows are asked.
   dual_prices spread(const dual_prices& d) const {
     dual_prices all;
-    const auto at = [&](const std::vector<double>& from, std::vector<double>& to, auto place) {
+    const auto at = [&](const std::vector<double>& from, std::vector<double>& to, auto step_at) {
       if (from.empty()) return;
       to.assign(index(steps_), 0.0);
       for (std::size_t part = 0; part + 1 < first_.size(); ++part)
-        to[index(place(part))] = from[part];
+        to[index(step_at(part))] = from[part];
     };
     const auto everywhere = [&](const std::vector<double>& from, std::vector<double>& to) {
       if (from.empty()) return;
@@ -147,12 +147,12 @@ class joiner {
       to.work.push_back({part_of_[index(w.tick)], w.ms});
     // What is held in every step of a part counts in it.
     std::int32_t begin = steps_, end = 0;
-    const auto add = [&](std::int32_t first, std::int32_t behind, std::int64_t bytes) {
-      if (first >= behind) return;
+    const auto add = [&](std::int32_t first, std::int32_t end_step, std::int64_t bytes) {
+      if (first >= end_step) return;
       change[index(first)] += bytes;
-      change[index(behind)] -= bytes;
+      change[index(end_step)] -= bytes;
       begin = std::min(begin, first);
-      end = std::max(end, behind);
+      end = std::max(end, end_step);
     };
     for (const held_bytes& h : o.held) {
       if (!h.passing) add(h.first, h.last + 1, h.bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear programs solved by HiGHS, through its C door.
+// Linear programs solved by HiGHS, through its C API.
 
 #include <interfaces/highs_c_api.h>
 
@@ -13,7 +13,7 @@
 namespace stash::planner {
 namespace {
 
-/// Row by row, entries of one place added up: HiGHS refuses a matrix that names a place twice.
+/// Row by row, entries of one position added up: HiGHS refuses a matrix that names a position twice.
 struct packed_rows {
   std::vector<HighsInt> start, column;
   std::vector<double> value;

@@ -84,10 +84,10 @@ class builder {
  private:
   // Prices of the rows of a running sum that were left out: those that make the columns they would define
   // cost nothing.
-  template <class Beside>
-  static void fill(std::vector<double>& list, const std::vector<int>& rows, Beside beside) {
+  template <class Addend>
+  static void fill(std::vector<double>& list, const std::vector<int>& rows, Addend addend) {
     for (std::size_t k = rows.size(); k-- > 0;) {
-      if (rows[k] < 0) list[k] = (k + 1 < list.size() ? list[k + 1] : 0.0) + beside(k);
+      if (rows[k] < 0) list[k] = (k + 1 < list.size() ? list[k + 1] : 0.0) + addend(k);
     }
   }
 
@@ -312,7 +312,7 @@ class builder {
   bool linked_ = false;
   int time_ = 0, sent_ = 0, fetched_ = 0;
   std::vector<int> held_, released_, needed_;
-  std::vector<char> held_changes_, released_changes_, needed_changes_;  // per step, and one behind the last
+  std::vector<char> held_changes_, released_changes_, needed_changes_;  // per step, and one past the last
   std::vector<int> first_option_;
   linear_program program_;
   std::vector<int> held_rows_, released_rows_, needed_rows_, sent_rows_, fetched_rows_, deadline_rows_,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The relaxation (planner/time/relaxation.hpp) as rows and columns, and the door to whatever solves them.
-/// One of relaxation_clp.cpp, relaxation_highs.cpp and relaxation_none.cpp is compiled in.
+/// The relaxation (planner/time/relaxation.hpp) as rows and columns, and the interface to whatever solves
+/// them. One of relaxation_clp.cpp, relaxation_highs.cpp and relaxation_none.cpp is compiled in.
 
 #include <functional>
 #include <limits>

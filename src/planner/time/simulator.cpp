@@ -57,7 +57,7 @@ simulator::simulator(const step_problem& p) : p_(p), work_(p.ms), loaded_(p.item
   first_work_.push_back(added_.size());
 }
 
-// Among those that are released at once, the one that is wanted back last goes first.
+// Among those that are released at once, the one that is needed back last goes first.
 bool simulator::released_before(std::int32_t a, std::int32_t b) const {
   const moving &x = transfers_[index(a)], &y = transfers_[index(b)];
   if (x.released != y.released) return x.released < y.released;
@@ -327,8 +327,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
         for (; next_off_host < arrived_needs && transfers_[index(by_need_[next_off_host])].needed <= k;
              ++next_off_host)
           on_host -= transfers_[index(by_need_[next_off_host])].bytes;
-        if (on_host < before && out.current < 0 && next_out < released)
-          continue;  // there may be room for it now
+        if (on_host < before && out.current < 0 && next_out < released) continue;  // it may fit now
       }
     }
     if (!computing && k >= steps) break;
@@ -385,7 +384,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
         ++released;
       }
       ++k;
-      // What was fetched for this step is now part of what it holds; the others are still beside it.
+      // What was fetched for this step is now part of what it holds; the others are still held in addition.
       prefetched = 0;
       for (std::size_t n = next_in; n-- > 0;) {
         const moving& x = transfers_[index(by_need_[n])];

@@ -29,7 +29,7 @@ struct simulated {
   /// Not feasible: bytes above the limit where the need is largest, or above what the host has.
   std::int64_t missing = 0;
   std::int32_t missing_step = -1;
-  bool host_is_full = false;   ///< not feasible since what is to leave finds no place on the host
+  bool host_is_full = false;   ///< not feasible since what is to leave does not fit on the host
   std::int64_t peak = 0;       ///< largest use of the device, transfers included
   std::int64_t host_peak = 0;  ///< largest use of host memory
 };

@@ -73,7 +73,7 @@ class timer {
       } else if (waits(s.kind) && swap != nullptr) {
         const double copied = s.kind == step_kind::wait_out ? swap->out_end : swap->in_end;
         // Codecs of small items may work in this tick although none of its steps shows it. What is waited for
-        // behind the tick's beginning is waited for behind that work.
+        // after the tick's beginning is waited for after that work.
         if (cost == 0.0 && work > 0.0 && copied > simulated_.begin[index(tick)])
           now_ = std::max(now_, simulated_.end[index(tick)]);
         take(t, copied);

@@ -140,7 +140,7 @@ std::vector<kernel_time> read_profile(std::string_view text) {
         in.skip();
       }
     });
-    if (!any) in.fail("a list 'traceEvents' before this place");
+    if (!any) in.fail("a list 'traceEvents' before this position");
   }
   in.finish();
   add_up(calls, work);
@@ -155,8 +155,8 @@ std::vector<kernel_time> read_profile(std::string_view text) {
 
 /// Why fewer than half of the operators agree. Kineto writes 0 where nothing asked PyTorch for numbers, which
 /// the observer of an execution trace does.
-std::string why_apart(const joined_times& j, bool trace_has_numbers, const std::vector<kernel_time>& times,
-                      std::int64_t iteration) {
+std::string why_separate(const joined_times& j, bool trace_has_numbers, const std::vector<kernel_time>& times,
+                         std::int64_t iteration) {
   if (times.empty())
     return "expected a profile with calls of operators (events of category cpu_op), got one without any";
   if (!trace_has_numbers) return "expected the trace to have the 'rf_id' of its calls, got one without any";
@@ -205,7 +205,7 @@ joined_times join_times(trace& t, const std::vector<kernel_time>& times, const t
   }
   result.joined = found.size();
   if (result.joined * 2 < result.operators) {
-    result.why = why_apart(result, trace_has_numbers, times, iteration.number);
+    result.why = why_separate(result, trace_has_numbers, times, iteration.number);
     return result;
   }
   for (const auto& [node, seconds] : found)

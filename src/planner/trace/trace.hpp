@@ -83,7 +83,7 @@ struct trace_options {
   std::int64_t least_feature_map = 65536;
   /// Device to plan, as in "cuda:0"; empty: the one whose tensors the iteration mentions most.
   std::string device;
-  /// Share of non-zeros assumed behind a ReLU.
+  /// Share of non-zeros assumed after a ReLU.
   double relu_density = 0.5;
 };
 

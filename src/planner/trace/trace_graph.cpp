@@ -136,8 +136,8 @@ class builder {
       forward_op_[recorded.event.sequence] = id;
     if (o.stage == op_stage::backward) {
       ++backward_ops_;
-      const auto of = forward_op_.find(recorded.event.sequence);
-      if (recorded.event.sequence >= 0 && of != forward_op_.end()) o.forward_op = of->second;
+      const auto forward = forward_op_.find(recorded.event.sequence);
+      if (recorded.event.sequence >= 0 && forward != forward_op_.end()) o.forward_op = forward->second;
     }
     if (!stashes.reads.empty()) o.alternatives.push_back(std::move(stashes));
     g_.ops.push_back(std::move(o));
@@ -252,10 +252,10 @@ class builder {
     }
   }
 
-  std::string own_name(const std::string& wanted) {
-    std::string name = wanted;
+  std::string own_name(const std::string& base) {
+    std::string name = base;
     for (int k = 2; !names_.insert(name).second; ++k)
-      name = fmt::format("{}:{}", wanted, k);
+      name = fmt::format("{}:{}", base, k);
     return name;
   }
 

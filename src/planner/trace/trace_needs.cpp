@@ -46,7 +46,7 @@ constexpr argument_use uses[] = {
     {"aten::hardswish_backward", "self", use::exact},
     {"aten::hardshrink_backward", "self", use::exact},
     {"aten::softshrink_backward", "self", use::exact},
-    // Slopes such as 1 - y * y, which vanish where y is nearly one, and shares of one in many places.
+    // Derivatives such as 1 - y * y, which vanish where y is nearly one, and shares of one in many positions.
     {"aten::sigmoid_backward", "output", use::fine},
     {"aten::tanh_backward", "output", use::fine},
     {"aten::elu_backward", "self_or_result", use::fine},
@@ -133,11 +133,11 @@ double attention_flops(const trace_tensor* query, const trace_tensor* key) {
 std::optional<need> need_of(const trace_node& n, std::size_t argument, trace_type type) {
   const std::vector<parameter> parameters = parameters_of(n.schema);
   const std::string_view name = argument < parameters.size() ? parameters[argument].name : std::string_view();
-  // Without the mask of wanted gradients, both are wanted.
+  // Without the output mask both gradients are computed.
   if (n.name == "aten::convolution_backward" && n.inputs.size() > 10) {
-    const std::string_view wanted = text_of(n, 10);
-    if (name == "input" && !listed_true(wanted, 1)) return std::nullopt;
-    if (name == "weight" && !listed_true(wanted, 0)) return std::nullopt;
+    const std::string_view output_mask = text_of(n, 10);
+    if (name == "input" && !listed_true(output_mask, 1)) return std::nullopt;
+    if (name == "weight" && !listed_true(output_mask, 0)) return std::nullopt;
   }
   const need plain = is_float(type) ? need::value : need::exact_value;
   const auto known = std::find_if(std::begin(uses), std::end(uses), [&](const argument_use& u) {
@@ -181,8 +181,8 @@ double flops_of(const trace_node& n) {
   if (name == "aten::convolution_backward") {
     // Both gradients take as much as the forward pass; grad_output has its outputs.
     const double once = convolution_flops(a, c);
-    const std::string_view wanted = text_of(n, 10);
-    return once * ((listed_true(wanted, 0) ? 1.0 : 0.0) + (listed_true(wanted, 1) ? 1.0 : 0.0));
+    const std::string_view output_mask = text_of(n, 10);
+    return once * ((listed_true(output_mask, 0) ? 1.0 : 0.0) + (listed_true(output_mask, 1) ? 1.0 : 0.0));
   }
   if (name == "aten::cudnn_convolution_backward") return 2.0 * convolution_flops(b, c);
   if (name == "aten::cudnn_convolution_transpose") {

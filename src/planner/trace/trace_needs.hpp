@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What backward operators of a trace need of the forward values that they are given, and how much operators
+/// What backward operators of a trace need of the forward values that they get, and how much operators
 /// compute. Internal to the reading of traces.
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Execution traces: the two spellings of a node (1.0.1: flat fields; later: inputs/outputs objects and a list
-// of attributes) are told apart by what is there, not by the schema, so that versions in between are read
+// of attributes) are distinguished by what is there, not by the schema, so that versions in between are read
 // too.
 
 #include <algorithm>
@@ -67,7 +67,7 @@ class reader {
       if (key == "schema" && in_.peek() == kind::string) {
         result_.schema = in_.string();
         if (!result_.schema.starts_with("1."))
-          in_.fail("a schema of version 1 before this place, which '" + result_.schema + "' is not");
+          in_.fail("a schema of version 1 before this position, which '" + result_.schema + "' is not");
       } else if (key == "nodes") {
         any = true;
         in_.array([&] { node(); });
@@ -76,7 +76,7 @@ class reader {
       }
     });
     in_.finish();
-    if (!any) in_.fail("a list 'nodes' before this place");
+    if (!any) in_.fail("a list 'nodes' before this position");
     sort_nodes();
     traces::find_iterations(result_);
     return std::move(result_);
@@ -114,7 +114,7 @@ class reader {
         field(key, n);
       }
     });
-    if (!has_id || !has_name) in_.fail("a node with an id and a name before this place");
+    if (!has_id || !has_name) in_.fail("a node with an id and a name before this position");
     n.inputs = joined(inputs, n.id);
     n.outputs = joined(outputs, n.id);
     result_.nodes.push_back(std::move(n));
@@ -323,7 +323,7 @@ class reader {
       throw error(errc::bad_format,
                   fmt::format("read_trace: expected nodes with ids of their own, got {} twice", twice->id));
     }
-    // Iterations end one behind the last.
+    // Iterations end one past the last.
     constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
     if (!nodes.empty() && nodes.back().id == largest)
       throw error(errc::bad_format, fmt::format("read_trace: expected ids below 2^63 - 1, got {}", largest));

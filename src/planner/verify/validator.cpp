@@ -116,9 +116,9 @@ std::optional<std::int64_t> slot_bytes(const encoding& e, const storage& s, std:
     const bool csr = e.kind == encoding_kind::csr;
     if (!csr && e.kind != encoding_kind::bitmap)
       return static_cast<std::int64_t>(encoded_bytes_bound(e, s.type, n));
-    // The encoder refuses a slot without room for the mask plane or row ends and one table entry per tile.
-    const std::int64_t places = csr ? (n + csr_row_elements - 1) / csr_row_elements * 2 : (n + 7) / 8;
-    const std::int64_t fixed_part = places + (n + tile_elements - 1) / tile_elements * 4;
+    // The encoder refuses a slot too small for the mask plane or row ends and one table entry per tile.
+    const std::int64_t prefix = csr ? (n + csr_row_elements - 1) / csr_row_elements * 2 : (n + 7) / 8;
+    const std::int64_t fixed_part = prefix + (n + tile_elements - 1) / tile_elements * 4;
     const auto expected = static_cast<std::int64_t>(encoded_bytes_at_density(e, s.type, n, density));
     return std::max(fixed_part, expected);
   } catch (const error& wrong) {

@@ -17,7 +17,7 @@ constexpr double tolerance = 1e-6;
 constexpr double unlimited = 4503599627370496.0;  // 2^52
 
 // Parameters and workspace.
-double bytes_beside_maps(const graph& g) {
+double static_bytes(const graph& g) {
   std::int64_t workspace = 0;
   for (const op& o : g.ops)
     workspace = std::max(workspace, round_up(o.workspace_bytes));
@@ -66,7 +66,7 @@ class bound_checker {
     } else if (m_.memory_bytes > 0) {
       whole = static_cast<double>(m_.memory_bytes);
     }
-    const double limit = whole - bytes_beside_maps(g_);
+    const double limit = whole - static_bytes(g_);
     if (!p_.certificate.first_tick.empty() && static_cast<double>(p_.certificate.limit_bytes) != limit) {
       found_.add(plan_fault::bad_bound, "certificate: a limit of {} bytes, budget or machine leave {}",
                  p_.certificate.limit_bytes, limit);

@@ -57,14 +57,14 @@ class tick_prices {
 
   /// Of one byte that is on the device in the ticks [first, last], and while compute waits between them.
   sum_t hold(std::int32_t first, std::int32_t last) const;
-  /// Of one byte that may leave when tick `released` ends and must be back when tick `needed` begins, beside
+  /// Of one byte that may leave when tick `released` ends and must be back when tick `needed` begins, without
   /// hold() of the time that it is away. May be negative: it frees memory for others.
   sum_t move(std::int32_t released, std::int32_t needed) const;
   /// Of one ms of work of compute in this tick.
   double work(std::int32_t tick) const;
 
-  /// What the bound is beside the cost of all choices, if at most `movable` bytes can move and a plan takes
-  /// at most `longest_ms`.
+  /// What the bound is in addition to the cost of all choices, if at most `movable` bytes can move and a plan
+  /// takes at most `longest_ms`.
   sum_t constant(double movable, double longest_ms) const;
 
   /// Sum of the sizes of all that is added up by the functions above, for `bytes` that are held or moved and

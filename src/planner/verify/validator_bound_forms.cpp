@@ -32,15 +32,15 @@ bool fits(std::string_view pattern, std::string_view text) {
   if (text.substr(0, star) != pattern.substr(0, star)) return false;
   text.remove_prefix(star);
   pattern.remove_prefix(star + 1);
-  // Pieces between stars are found from left to right, the last one at the end.
+  // Parts between stars are found from left to right, the last one at the end.
   while (true) {
     const std::size_t next = pattern.find('*');
-    const std::string_view piece = pattern.substr(0, next);
+    const std::string_view part = pattern.substr(0, next);
     if (next == std::string_view::npos)
-      return text.size() >= piece.size() && text.substr(text.size() - piece.size()) == piece;
-    const std::size_t found = text.find(piece);
+      return text.size() >= part.size() && text.substr(text.size() - part.size()) == part;
+    const std::size_t found = text.find(part);
     if (found == std::string_view::npos) return false;
-    text.remove_prefix(found + piece.size());
+    text.remove_prefix(found + part.size());
     pattern.remove_prefix(next + 1);
   }
 }
@@ -233,8 +233,8 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
     raw.kept = round_up(s.bytes(g_.batch));
     list.push_back(raw);
   }
-  const bool given = s.role == storage_role::image || s.role == storage_role::label;
-  if (given || keeps_dense(p_.chosen_policy)) return list;
+  const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
+  if (is_input || keeps_dense(p_.chosen_policy)) return list;
   const auto add = [&](const encoding& e) {
     if (pinned_forms && e.kind != encoding_kind::cast) return;
     const std::int64_t bytes = bytes_of(e);

@@ -23,8 +23,8 @@ std::size_t index(std::int32_t i) {
 
 // A function of a few choices.
 struct factor {
-  std::vector<std::size_t> of;  // variables, ascending
-  std::vector<double> table;    // the first variable changes slowest
+  std::vector<std::size_t> variables;  // ascending
+  std::vector<double> table;           // the first variable changes slowest
 };
 
 class group {
@@ -326,22 +326,23 @@ class group {
   void add_reads(std::size_t i, std::size_t k) {
     const std::int32_t from = choices_.source[k];
     factor f;
-    f.of = {k, choices_.forms.size() + i};
-    if (from >= 0) f.of.push_back(index(from));
-    std::sort(f.of.begin(), f.of.end());
+    f.variables = {k, choices_.forms.size() + i};
+    if (from >= 0) f.variables.push_back(index(from));
+    std::sort(f.variables.begin(), f.variables.end());
     std::size_t entries = 1;
-    for (const std::size_t v : f.of)
+    for (const std::size_t v : f.variables)
       entries *= sizes_[v];
     f.table.resize(entries);
-    std::vector<std::size_t> value(f.of.size(), 0);
+    std::vector<std::size_t> value(f.variables.size(), 0);
     for (std::size_t e = 0; e < entries; ++e) {
       std::size_t rest = e;
-      for (std::size_t n = f.of.size(); n-- > 0;) {
-        value[n] = rest % sizes_[f.of[n]];
-        rest /= sizes_[f.of[n]];
+      for (std::size_t n = f.variables.size(); n-- > 0;) {
+        value[n] = rest % sizes_[f.variables[n]];
+        rest /= sizes_[f.variables[n]];
       }
       const auto value_of = [&](std::size_t v) {
-        return value[static_cast<std::size_t>(std::find(f.of.begin(), f.of.end(), v) - f.of.begin())];
+        return value[static_cast<std::size_t>(std::find(f.variables.begin(), f.variables.end(), v) -
+                                              f.variables.begin())];
       };
       const legal_form* const source =
           from < 0 ? nullptr : &choices_.forms[index(from)][value_of(index(from))];
@@ -395,14 +396,16 @@ class group {
       if (sizes_[v] == 0) return impossible;
       std::vector<factor> bucket, others;
       for (factor& f : factors_)
-        (std::find(f.of.begin(), f.of.end(), v) != f.of.end() ? bucket : others).push_back(std::move(f));
+        (std::find(f.variables.begin(), f.variables.end(), v) != f.variables.end() ? bucket : others)
+            .push_back(std::move(f));
       factors_ = std::move(others);
-      std::stable_sort(bucket.begin(), bucket.end(),
-                       [](const factor& a, const factor& b) { return a.of.size() > b.of.size(); });
+      std::stable_sort(bucket.begin(), bucket.end(), [](const factor& a, const factor& b) {
+        return a.variables.size() > b.variables.size();
+      });
       std::vector<factor> merged;
       for (const factor& f : bucket) {
         const auto fits = std::find_if(merged.begin(), merged.end(), [&](const factor& m) {
-          return entries_of(joined(m.of, f.of)) <= largest_table;
+          return entries_of(joined(m.variables, f.variables)) <= largest_table;
         });
         if (fits == merged.end()) {
           merged.push_back(f);
@@ -412,7 +415,7 @@ class group {
       }
       for (const factor& f : merged) {
         factor rest = without(f, v);
-        if (rest.of.empty()) {
+        if (rest.variables.empty()) {
           sum += rest.table[0];
         } else {
           factors_.push_back(std::move(rest));
@@ -441,8 +444,8 @@ class group {
   std::size_t next_variable(const std::vector<char>& done) const {
     std::vector<std::vector<std::size_t>> scope(sizes_.size());
     for (const factor& f : factors_) {
-      for (const std::size_t v : f.of) {
-        if (entries_of(scope[v]) <= largest_table) scope[v] = joined(scope[v], f.of);
+      for (const std::size_t v : f.variables) {
+        if (entries_of(scope[v]) <= largest_table) scope[v] = joined(scope[v], f.variables);
       }
     }
     std::size_t best = sizes_.size(), least = 0;
@@ -462,10 +465,10 @@ class group {
   void walk(const std::vector<std::size_t>& all, const factor& f, Visit visit) const {
     std::vector<std::size_t> stride(all.size(), 0), value(all.size(), 0);
     std::size_t n = 1;
-    for (std::size_t i = f.of.size(); i-- > 0;) {
-      const auto place = std::lower_bound(all.begin(), all.end(), f.of[i]) - all.begin();
-      stride[static_cast<std::size_t>(place)] = n;
-      n *= sizes_[f.of[i]];
+    for (std::size_t i = f.variables.size(); i-- > 0;) {
+      const auto position = std::lower_bound(all.begin(), all.end(), f.variables[i]) - all.begin();
+      stride[static_cast<std::size_t>(position)] = n;
+      n *= sizes_[f.variables[i]];
     }
     std::size_t entries = 1;
     for (const std::size_t v : all)
@@ -483,26 +486,26 @@ class group {
   }
 
   factor add(const factor& a, const factor& b) const {
-    factor sum{joined(a.of, b.of), {}};
+    factor sum{joined(a.variables, b.variables), {}};
     std::size_t entries = 1;
-    for (const std::size_t v : sum.of)
+    for (const std::size_t v : sum.variables)
       entries *= sizes_[v];
     sum.table.assign(entries, 0.0);
     for (const factor* f : {&a, &b})
-      walk(sum.of, *f, [&](std::size_t e, std::size_t from) { sum.table[e] += f->table[from]; });
+      walk(sum.variables, *f, [&](std::size_t e, std::size_t from) { sum.table[e] += f->table[from]; });
     return sum;
   }
 
   factor without(const factor& f, std::size_t v) const {
     factor rest;
-    for (const std::size_t x : f.of) {
-      if (x != v) rest.of.push_back(x);
+    for (const std::size_t x : f.variables) {
+      if (x != v) rest.variables.push_back(x);
     }
     std::size_t entries = 1;
-    for (const std::size_t x : rest.of)
+    for (const std::size_t x : rest.variables)
       entries *= sizes_[x];
     rest.table.assign(entries, impossible);
-    walk(f.of, rest,
+    walk(f.variables, rest,
          [&](std::size_t e, std::size_t to) { rest.table[to] = std::min(rest.table[to], f.table[e]); });
     return rest;
   }

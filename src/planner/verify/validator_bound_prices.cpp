@@ -112,7 +112,7 @@ void tick_prices::spread() {
     const std::size_t first = index(first_tick_[k]), end = index(first_tick_[k + 1]);
     const double begin_price = -at(begin_, k), end_price = -at(end_, k), inner_price = -at(inner_, k);
     const bool wait = first == end, wait_before = k > 0 && first_tick_[k - 1] == first_tick_[k];
-    const bool wait_behind = k + 2 < first_tick_.size() && first_tick_[k + 2] == first_tick_[k + 1];
+    const bool wait_after = k + 2 < first_tick_.size() && first_tick_[k + 2] == first_tick_[k + 1];
     if (wait) {
       waited[first] += sum_t{begin_price} + end_price + inner_price;
     } else {
@@ -127,7 +127,7 @@ void tick_prices::spread() {
     }
     // Step k ends where compute begins with the next one, at the latest; where a wait follows, as soon as its
     // own last tick ends. So bytes released after these ticks may have left before it ends:
-    const auto left = static_cast<std::int64_t>(end) - (!wait && wait_behind ? 2 : 1);
+    const auto left = static_cast<std::int64_t>(end) - (!wait && wait_after ? 2 : 1);
     if (left >= 0) sent_from[static_cast<std::size_t>(left)] += at(sent_, k);
     // And bytes needed at these ticks are there when it begins.
     const auto there = static_cast<std::int64_t>(first) - (!wait && wait_before ? 0 : 1);

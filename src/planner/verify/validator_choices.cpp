@@ -112,24 +112,26 @@ class choice_checker {
 
   // Bytes before and after, and the density that they were computed with.
   void check_figures(storage_id s, const stash_choice& c) {
-    const storage& of = at(g_.storages, s);
+    const storage& block = at(g_.storages, s);
     const bool kept = c.kind != stash_kind::none;
-    // What a forward op writes beside its outputs saves nothing: without the plan it would not be there.
-    const std::int64_t before = of.role == storage_role::auxiliary ? 0 : of.bytes(g_.batch);
-    if (c.bytes_before != before && (kept || (c.bytes_before != 0 && c.bytes_before != of.bytes(g_.batch)))) {
-      found_.add(plan_fault::bad_totals, "storage {}: bytes_before: reported {}, is {}", of.name,
+    // What a forward op writes in addition to its outputs saves nothing: without the plan it would not be
+    // there.
+    const std::int64_t before = block.role == storage_role::auxiliary ? 0 : block.bytes(g_.batch);
+    if (c.bytes_before != before &&
+        (kept || (c.bytes_before != 0 && c.bytes_before != block.bytes(g_.batch)))) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_before: reported {}, is {}", block.name,
                  c.bytes_before, before);
     }
-    const std::optional<std::int64_t> after = kept_bytes(c, of, g_.batch, p_.slot_margin);
+    const std::optional<std::int64_t> after = kept_bytes(c, block, g_.batch, p_.slot_margin);
     if (after && c.bytes_after != *after) {
-      found_.add(plan_fault::bad_totals, "storage {}: bytes_after: reported {}, is {}", of.name,
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_after: reported {}, is {}", block.name,
                  c.bytes_after, *after);
     }
     const bool sparse = c.kind == stash_kind::encoded &&
                         (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
-    if (sparse && c.density < of.density) {
-      found_.add(plan_fault::bad_size, "storage {}: sized for a density of {}, the graph says {}", of.name,
-                 c.density, of.density);
+    if (sparse && c.density < block.density) {
+      found_.add(plan_fault::bad_size, "storage {}: sized for a density of {}, the graph says {}", block.name,
+                 c.density, block.density);
     }
   }
 
@@ -158,8 +160,8 @@ class choice_checker {
   }
 
   void check_encoded(storage_id s, const stash_choice& c) {
-    const storage& of = at(g_.storages, s);
-    if (of.role == storage_role::image || of.role == storage_role::label) {
+    const storage& block = at(g_.storages, s);
+    if (block.role == storage_role::image || block.role == storage_role::label) {
       illegal(s, "images and labels stay raw");
     }
     switch (c.stored.kind) {
@@ -171,7 +173,7 @@ class choice_checker {
         break;
       case encoding_kind::window_index:
       case encoding_kind::relu_pool:
-        if (of.role != storage_role::auxiliary || of.window_taps != c.stored.window_taps) {
+        if (block.role != storage_role::auxiliary || block.window_taps != c.stored.window_taps) {
           illegal(s, "a pooling code for another window, or for no pooling at all");
         }
         break;
@@ -188,7 +190,7 @@ class choice_checker {
         illegal(s, "not an encoded form");
         return;
     }
-    if (!slot_bytes(c.stored, of, g_.batch, 1.0)) illegal(s, "the encoding has no meaning for its type");
+    if (!slot_bytes(c.stored, block, g_.batch, 1.0)) illegal(s, "the encoding has no meaning for its type");
   }
 
   // Readers of the chosen alternatives that want 16 bits get fp16 where the policy would round further.

@@ -69,16 +69,16 @@ bool group_choices::may_serve(std::size_t i, const stash_read& r, const legal_fo
 // Forms that serve all reads, if what they are computed from is there. What nobody reads is not kept.
 std::vector<std::vector<const legal_form*>> group_choices::possible(
     const std::vector<std::int32_t>& picked) const {
-  std::vector<char> wanted(forms.size(), 0);
+  std::vector<char> needed(forms.size(), 0);
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     for (const local_read& r : reads[i][index(picked[i])]) {
-      wanted[index(r.storage)] = 1;
-      if (const std::int32_t from = source[index(r.storage)]; from >= 0) wanted[index(from)] = 1;
+      needed[index(r.storage)] = 1;
+      if (const std::int32_t from = source[index(r.storage)]; from >= 0) needed[index(from)] = 1;
     }
   }
   std::vector<std::vector<const legal_form*>> lists(forms.size());
   for (std::size_t k = 0; k < forms.size(); ++k) {
-    for (std::size_t f = 0; f < (wanted[k] != 0 ? forms[k].size() : 1); ++f)
+    for (std::size_t f = 0; f < (needed[k] != 0 ? forms[k].size() : 1); ++f)
       lists[k].push_back(&forms[k][f]);
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {

@@ -71,7 +71,7 @@ struct table_read {
 
 struct table_row {
   op_kind kind;
-  bool fused;  // batch_norm_backward with the relu behind the norm
+  bool fused;  // batch_norm_backward with the relu after the norm
   std::string_view form;
   std::size_t reads;
   std::array<table_read, 2> read;
@@ -130,19 +130,19 @@ bool may_run_without_stash(op_kind kind) {
 
 // The read names the operand, and nothing has overwritten it between the forward op and backward.
 bool read_fits(const graph& g, const graph_history& history, op_id forward, const stash_read& read,
-               const table_read& wanted) {
-  if (read.what != wanted.what) return false;
+               const table_read& rule) {
+  if (read.what != rule.what) return false;
   const op& f = at(g.ops, forward);
   const part_range range = history.parts(read.slice);
   const writer_list& last = history.after_forward(read.storage);
-  if (wanted.from == operand::x) {
+  if (rule.from == operand::x) {
     if (f.inputs.empty() || f.inputs[0].storage != read.storage) return false;
     const part_range seen = history.parts(f.inputs[0]);
     return seen.begin == range.begin && seen.end == range.end &&
            std::equal(history.input(forward, 0).begin(), history.input(forward, 0).end(),
                       last.begin() + static_cast<std::ptrdiff_t>(range.begin));
   }
-  if (wanted.from == operand::auxiliary) {
+  if (rule.from == operand::auxiliary) {
     return history.covers_all(read.slice) && std::find(f.optional_outputs.begin(), f.optional_outputs.end(),
                                                        read.storage) != f.optional_outputs.end();
   }
@@ -269,8 +269,8 @@ bool graph_history::covers_all(const tensor_ref& ref) const {
 
 writer_list graph_history::initial(const graph& g, storage_id s) const {
   const storage_role role = at(g.storages, s).role;
-  const bool given = role == storage_role::image || role == storage_role::label;
-  return writer_list(part_count(s), given ? outside : nobody);
+  const bool is_input = role == storage_role::image || role == storage_role::label;
+  return writer_list(part_count(s), is_input ? outside : nobody);
 }
 
 void check_alternatives(const plan& p, const graph_history& history, finding_list& found) {

@@ -11,7 +11,7 @@
 namespace stash::planner::validation {
 namespace {
 
-bool has_sane_place(const buffer& b) {
+bool has_sane_range(const buffer& b) {
   return b.offset >= 0 && b.bytes >= 0 && b.offset <= largest_size && b.bytes <= largest_size;
 }
 
@@ -19,9 +19,9 @@ bool has_sane_steps(const plan& p, const buffer& b) {
   return b.first_step >= 0 && b.first_step <= b.last_step && in_range(b.last_step, p.steps);
 }
 
-void check_place(const plan& p, std::size_t i, finding_list& found) {
+void check_range(const plan& p, std::size_t i, finding_list& found) {
   const buffer& b = p.buffers[i];
-  if (!has_sane_place(b) || b.offset % buffer_alignment != 0 || b.bytes % buffer_alignment != 0) {
+  if (!has_sane_range(b) || b.offset % buffer_alignment != 0 || b.bytes % buffer_alignment != 0) {
     found.add(plan_fault::bad_alignment, "buffer {}: offset {}, {} bytes", i, b.offset, b.bytes);
   }
   if (!has_sane_steps(p, b)) {
@@ -30,7 +30,7 @@ void check_place(const plan& p, std::size_t i, finding_list& found) {
   }
 }
 
-void check_no_place(const plan& p, std::size_t i, finding_list& found) {
+void check_no_offset(const plan& p, std::size_t i, finding_list& found) {
   if (p.buffers[i].offset != 0) {
     found.add(plan_fault::bad_alignment, "buffer {}: offset {} in a plan that is not laid out", i,
               p.buffers[i].offset);
@@ -47,10 +47,10 @@ void check_dense(const plan& p, std::size_t i, finding_list& found) {
     found.add(plan_fault::bad_size, "buffer {}: {} bytes, {} needs {}", i, b.bytes, s.name,
               s.bytes(p.network.batch));
   }
-  const bool given = s.role == storage_role::image || s.role == storage_role::label;
+  const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
   // An image that comes back from the host gets a buffer of its own.
   const bool returned = s.role == storage_role::image && at(p.choices, b.storage).swapped;
-  if (given && b.first_step != 0 && !returned) {
+  if (is_input && b.first_step != 0 && !returned) {
     found.add(plan_fault::bad_lifetime, "buffer {}: {} is there before step 0, not from step {}", i, s.name,
               b.first_step);
   }
@@ -124,7 +124,7 @@ std::vector<event> events_of(const plan& p, bool host) {
   for (std::size_t i = 0; i < p.buffers.size(); ++i) {
     const buffer& b = p.buffers[i];
     if ((b.form == buffer_form::host) != host) continue;
-    if (!has_sane_place(b) || !has_sane_steps(p, b) || b.bytes == 0) continue;
+    if (!has_sane_range(b) || !has_sane_steps(p, b) || b.bytes == 0) continue;
     events.push_back({2 * static_cast<std::int64_t>(b.first_step) + 1, true, i});
     events.push_back({2 * static_cast<std::int64_t>(b.last_step) + 2, false, i});
   }
@@ -186,7 +186,7 @@ std::int64_t live_at_boundary(const plan& p) {
     const auto now = static_cast<std::int64_t>(i);
     std::int64_t live = 0;
     for (const buffer& b : p.buffers) {
-      if (b.form != buffer_form::host && has_sane_place(b) && b.first_step <= now && now <= b.last_step)
+      if (b.form != buffer_form::host && has_sane_range(b) && b.first_step <= now && now <= b.last_step)
         live = sum(live, b.bytes);
     }
     return live;
@@ -243,8 +243,8 @@ class unencoded_heights {
     if (std::none_of(g_.ops.begin(), g_.ops.end(), is_step)) return {};  // nothing runs, nothing is there
     for (std::size_t s = 0; s < g_.storages.size(); ++s) {
       const storage_role role = g_.storages[s].role;
-      const bool given = role == storage_role::image || role == storage_role::label;
-      if (given && counts(static_cast<storage_id>(s))) begin(s, 0);
+      const bool is_input = role == storage_role::image || role == storage_role::label;
+      if (is_input && counts(static_cast<storage_id>(s))) begin(s, 0);
       // Codes are there or not, in a form that is no larger.
       if (role == storage_role::auxiliary)
         most_ = sum(most_, round_up(std::max(g_.storages[s].bytes(g_.batch), elements(s))));
@@ -334,7 +334,7 @@ class totals_checker {
     const plan_sizes& sizes = p_.sizes;
     std::int64_t peak = 0, host = 0, workspace = 0, wall = 0;
     for (const buffer& b : p_.buffers) {
-      if (!has_sane_place(b)) continue;
+      if (!has_sane_range(b)) continue;
       std::int64_t& end = b.form == buffer_form::host ? host : peak;
       end = std::max(end, b.offset + b.bytes);
     }
@@ -347,14 +347,14 @@ class totals_checker {
       workspace = std::max(workspace, round_up(o.workspace_bytes));
       wall = std::max(wall, working_set(p_.network, o));
     }
-    const std::int64_t beside_maps = sum(parameters, workspace);
-    const std::int64_t total = sum(peak, beside_maps);
+    const std::int64_t static_bytes = sum(parameters, workspace);
+    const std::int64_t total = sum(peak, static_bytes);
     expect("planned_peak", sizes.planned_peak, peak);
     expect("host_bytes", sizes.host_bytes, host);
     expect("parameter_bytes", sizes.parameter_bytes, parameters);
     expect("workspace_bytes", sizes.workspace_bytes, workspace);
     expect("planned_peak_total", sizes.planned_peak_total, total);
-    expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, beside_maps));
+    expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, static_bytes));
     const height_range unencoded = unencoded_heights(p_.network).run();
     if (sizes.baseline_peak < unencoded.least || sizes.baseline_peak > unencoded.most) {
       found_.add(plan_fault::bad_totals, "baseline_peak: reported {}, lies between {} and {}",
@@ -440,8 +440,8 @@ std::int64_t fixed_size_bytes(const graph& g) {
 void check_buffers(const plan& p, finding_list& found) {
   for (std::size_t i = 0; i < p.buffers.size() && !found.full(); ++i) {
     const buffer& b = p.buffers[i];
-    check_place(p, i, found);
-    if (!p.laid_out) check_no_place(p, i, found);
+    check_range(p, i, found);
+    if (!p.laid_out) check_no_offset(p, i, found);
     if (b.form == buffer_form::overflow) continue;
     if (!in_range(b.storage, p.network.storages)) {
       found.add(plan_fault::bad_reference, "buffer {}: storage {}", i, b.storage);

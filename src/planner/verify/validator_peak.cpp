@@ -69,7 +69,7 @@ class group_bytes {
   }
 
   std::int32_t first() const { return cuts_.front(); }
-  std::int32_t behind() const { return cuts_.back(); }
+  std::int32_t end() const { return cuts_.back(); }
   std::size_t segments() const { return cuts_.size() - 1; }
   std::int32_t cut(std::size_t i) const { return cuts_[i]; }
 
@@ -125,7 +125,7 @@ class group_bytes {
                                            from < 0 ? nullptr : x.form[index(from)]);
         if (how == access::illegal) return false;
         storages_[index(k)].read_at(tick, how == access::decoded || how == access::recomputed);
-        // In the place of the source where that is decoded for it: the source is needed before the op, no
+        // In place of the source where that is decoded for it: the source is needed before the op, no
         // longer.
         if (how == access::recomputed) storages_[index(from)].read_at(tick - 1, false);
       }
@@ -161,8 +161,8 @@ class group_bytes {
   std::vector<std::int32_t> cuts_;  ///< nothing changes from one to the next
 };
 
-std::int64_t largest_between(const std::vector<std::int64_t>& live, std::int32_t first, std::int32_t behind) {
-  return *std::max_element(live.begin() + first, live.begin() + behind);
+std::int64_t largest_between(const std::vector<std::int64_t>& live, std::int32_t first, std::int32_t end) {
+  return *std::max_element(live.begin() + first, live.begin() + end);
 }
 
 constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::max();
@@ -261,9 +261,9 @@ std::vector<std::int64_t> fixed_bytes(const graph& g, const legal_set& legal, st
     const dense_life& l = legal.life(id);
     if (l.first < 0 || legal.stashed(id) || !x.batch_proportional() || x.role == storage_role::auxiliary)
       continue;
-    const bool given = x.role == storage_role::image || x.role == storage_role::label;
+    const bool is_input = x.role == storage_role::image || x.role == storage_role::label;
     const std::int64_t bytes = round_up(x.bytes(g.batch));
-    fixed[given ? 0 : index(tick_of(l.first))] += bytes;
+    fixed[is_input ? 0 : index(tick_of(l.first))] += bytes;
     fixed[index(tick_of(l.last)) + 1] -= bytes;
   }
   for (std::size_t t = 1; t < fixed.size(); ++t)

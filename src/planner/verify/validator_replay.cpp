@@ -148,9 +148,9 @@ class replayer {
     return true;
   }
 
-  bool length_is(const char* list, std::size_t given, std::size_t expected) {
-    if (given == expected) return true;
-    found_.add(plan_fault::bad_reference, "step {}: {}: {} entries, expected {}", now_, list, given,
+  bool length_is(const char* list, std::size_t actual, std::size_t expected) {
+    if (actual == expected) return true;
+    found_.add(plan_fault::bad_reference, "step {}: {}: {} entries, expected {}", now_, list, actual,
                expected);
     return false;
   }
@@ -164,10 +164,10 @@ class replayer {
       return false;
     }
     for (std::size_t i = parts.begin; i < parts.end; ++i) {
-      const writer_id wanted = expected[i - parts.begin];
-      if (c.writers[i] == wanted && wanted != nobody) continue;
+      const writer_id due = expected[i - parts.begin];
+      if (c.writers[i] == due && due != nobody) continue;
       found_.add(plan_fault::missing_value, "step {}: buffer {} holds {} {}, expected it {}", now_, id,
-                 name(s), writer_name(c.writers[i]), writer_name(wanted));
+                 name(s), writer_name(c.writers[i]), writer_name(due));
       return false;
     }
     return true;
@@ -543,7 +543,7 @@ class replayer {
       holds_stash(s.inputs[1], {s.storage, 0, 0}, true);
     }
     if (source && !masked) demand_exact(s.inputs[0]);
-    // Behind a rounded source the mask answers sign needs, not the recomputed values.
+    // After a rounded source the mask answers sign needs, not the recomputed values.
     const bool exact = source && content_of(s.inputs[0]).values == quality::exact;
     const bool fine = source && content_of(s.inputs[0]).fine;
     write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded,

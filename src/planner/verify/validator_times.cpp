@@ -162,7 +162,7 @@ class clock_checker {
                earliest);
   }
 
-  // From the begin of the copy out to the end of the copy in. What ends as another one begins makes room.
+  // From the begin of the copy out to the end of the copy in. What ends as another one begins frees memory.
   void count_on_host(const step& s, const step_time& t) {
     const bool leaves = s.kind == step_kind::copy_out;
     for (const buffer_id b : leaves ? s.outputs : s.inputs) {

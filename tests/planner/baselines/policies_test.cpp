@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "planner/baselines/policies.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/graph/needs.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
@@ -232,7 +232,7 @@ TEST(policies, lms_goes_further_ahead_where_there_is_memory) {
 }
 
 TEST(policies, layrub_on_the_chain) {
-  // All maps between layers move whatever the limit is, and each comes back while the layer behind its own
+  // All maps between layers move whatever the limit is, and each comes back while the layer after its own
   // does its backward work: p with loss' (op 6), b with fc' (op 7), a with pool' (op 9).
   rule_case c(policy::layrub);
   const ruled r = c.decide(std::int64_t{1} << 30);
@@ -275,7 +275,7 @@ TEST(policies, plans_of_random_graphs_are_valid_and_never_faster_than_the_bound)
     const graph g = random_graph(seed);
     plan_options all = fast_options(seed, policy::automatic);
     all.values = {value_format::fp16};
-    plan_sweep ours(g, all);
+    budget_planner ours(g, all);
     for (const int percent : {50, 70, 90, 120}) {
       const std::int64_t budget = ours.baseline_bytes() * percent / 100;
       double bound = 0.0;
@@ -288,7 +288,7 @@ TEST(policies, plans_of_random_graphs_are_valid_and_never_faster_than_the_bound)
       }
       for (const policy chosen : {policy::gist, policy::swap_only, policy::lms, policy::layrub}) {
         try {
-          const plan p = plan_sweep(g, fast_options(seed, chosen)).make(budget);
+          const plan p = budget_planner(g, fast_options(seed, chosen)).make(budget);
           ++plans;
           for (const plan_finding& f : validate(p))
             ADD_FAILURE() << "seed " << seed << ", " << to_string(chosen) << ": " << f.message;

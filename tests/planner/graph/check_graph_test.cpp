@@ -133,18 +133,18 @@ TEST(check_graph, ids_and_slices) {
       {"slice of another storage",
        [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].slice.storage = 0; },
        "alternatives[0].reads[0].slice.storage"},
-      {"feature map behind the forward stage",
+      {"feature map after the forward stage",
        [](graph& g) {
          op_named(g, "fc/backward_weights").inputs[0] = {op_named(g, "fc").outputs[0].storage};
        },
-       "'fc/backward_weights': inputs[0]: expected no feature map behind the forward stage"},
+       "'fc/backward_weights': inputs[0]: expected no feature map after the forward stage"},
       {"feature map among the inputs of a generic op",
        [](graph& g) {
          op& o = op_named(g, "fc/backward_weights");
          o.kind = op_kind::generic;
          o.inputs.push_back({op_named(g, "fc").outputs[0].storage});
        },
-       "'fc/backward_weights': inputs[1]: expected no feature map behind the forward stage"},
+       "'fc/backward_weights': inputs[1]: expected no feature map after the forward stage"},
       {"slice too long", [](graph& g) { op_named(g, "r2").inputs[0].channels = 7; }, "inputs[0].channels"},
       {"slice out of range", [](graph& g) { op_named(g, "r2").inputs[0].channel_begin = 7; },
        "inputs[0].channel_begin"},

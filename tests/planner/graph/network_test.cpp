@@ -97,7 +97,7 @@ TEST_F(network_test, conv2d_refuses_senseless_numbers) {
   constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max();
   expect_refused([&] { net.conv2d("c", image, 1, {1, 1}, {1, 1}, {huge, huge}); }, "c", "output shape");
   expect_refused([&] { net.conv2d("c", image, 1, {huge, huge}, {1, 1}, {huge, huge}); }, "c", "weight");
-  EXPECT_EQ(net.nodes().size(), 1U) << "a refused node must leave nothing behind";
+  EXPECT_EQ(net.nodes().size(), 1U) << "a refused node must leave nothing in the network";
 }
 
 TEST_F(network_test, dense_reads_all_features) {
@@ -188,7 +188,7 @@ std::int64_t count_windows(std::int64_t extent, std::int64_t kernel, std::int64_
   std::int64_t count = 0;
   for (std::int64_t start = -pad;; start += stride) {
     const bool complete = start + kernel <= extent + pad;
-    // A partial window is the first that overruns and must begin in front of the padding behind the input.
+    // A partial window is the first that overruns and must begin before the padding that follows the input.
     const bool partial = ceil_mode && start < extent && start - stride + kernel < extent + pad;
     if (!complete && !partial) return count;
     ++count;
@@ -217,8 +217,8 @@ TEST(window_count_test, ceil_mode_corners) {
   EXPECT_EQ(window_count(112, 3, 2, 0, 0, true), 56);
   EXPECT_EQ(window_count(6, 3, 2, 1, 1, false), 3);
   EXPECT_EQ(window_count(6, 3, 2, 1, 1, true), 4) << "starts at 5, on the last tap";
-  EXPECT_EQ(window_count(5, 2, 2, 1, 1, true), 3) << "would start at 5, in the padding behind the input";
-  EXPECT_EQ(window_count(3, 1, 3, 0, 0, true), 1) << "would start behind the input";
+  EXPECT_EQ(window_count(5, 2, 2, 1, 1, true), 3) << "would start at 5, in the padding after the input";
+  EXPECT_EQ(window_count(3, 1, 3, 0, 0, true), 1) << "would start after the input";
   EXPECT_EQ(window_count(2, 3, 1, 0, 0, true), 0) << "the kernel does not fit";
 }
 
@@ -263,7 +263,7 @@ TEST_F(network_test, loss_is_the_last_node) {
   const auto logits = net.dense("fc", image, 10);
   const auto loss = net.softmax_cross_entropy("loss", logits);
   EXPECT_EQ(shape(loss), dims{10});
-  expect_refused([&] { net.relu("late", logits); }, "late", "behind 'loss'");
+  expect_refused([&] { net.relu("late", logits); }, "late", "after 'loss'");
 }
 
 TEST_F(network_test, names_are_unique_and_not_empty) {

@@ -8,10 +8,10 @@
 #include <limits>
 #include <random>
 
+#include "planner/budget_planner.hpp"
 #include "planner/graph/machine.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
@@ -83,7 +83,7 @@ stash_read read(storage_id s, need what) {
   return r;
 }
 
-TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_room_of_its_own) {
+TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
   builder b;
   const storage_id small = b.map(32, 0.01), large = b.map(4096), other = b.map(100000);
   b.forward({}, {small});
@@ -361,7 +361,7 @@ TEST(odd_graphs, random_ops_get_valid_plans_within_their_budgets) {
     ASSERT_EQ(findings_of(p), "");
     ++plans;
     o.budget_bytes = p.sizes.planned_peak_total;
-    ASSERT_EQ(findings_of(make_plan(g, o)), "") << "the same plan has room";
+    ASSERT_EQ(findings_of(make_plan(g, o)), "") << "the same plan fits";
     o.budget_bytes = std::max<std::int64_t>(1, p.sizes.planned_peak_total / 2);
     try {
       ASSERT_EQ(findings_of(make_plan(g, o)), "");

@@ -4,7 +4,7 @@
 /// One training step on symbols instead of numbers: every element is a 64-bit hash of how it came about.
 /// reference_step() follows the network, where every value and gradient has its own memory; graph_step() runs
 /// the ops of a training graph over its storages. They agree only if in-place ops, views, joined ops and
-/// accumulation overwrite nothing that is still wanted and leave nothing out. Gradients add up as integers,
+/// accumulation overwrite nothing that is still needed and leave nothing out. Gradients add up as integers,
 /// so that the order of a sum does not matter.
 
 #include <cstdint>

@@ -125,7 +125,7 @@ TEST_F(training_graph_test, a_flattened_map_is_a_view_and_stays) {
   const node_id d = net.dropout("d", again, 0.5F);
   close({d});
   EXPECT_FALSE(in_place("r")) << "the map has another name for its readers";
-  EXPECT_FALSE(in_place("d")) << "a relu behind two views reads its output";
+  EXPECT_FALSE(in_place("d")) << "a relu after two views reads its output";
   EXPECT_EQ(named("r").inputs[0], named("c0").outputs[0]);
   EXPECT_EQ(named("d").inputs[0], named("r").outputs[0]);
 }
@@ -140,7 +140,7 @@ TEST_F(training_graph_test, addition_overwrites_the_operand_that_dies_and_lists_
   EXPECT_EQ(named("a").outputs[0], named("c1").outputs[0]);
 }
 
-TEST_F(training_graph_test, addition_of_two_wanted_operands_has_its_own_memory) {
+TEST_F(training_graph_test, addition_of_two_needed_operands_has_its_own_memory) {
   const node_id r = net.relu("r", c0);
   const node_id s = net.relu("s", conv("c1", r));
   close({net.add("a", r, s)});
@@ -177,7 +177,7 @@ TEST_F(training_graph_test, windows_of_more_than_15_taps_have_no_joint_code) {
   EXPECT_THAT(forms("p/backward"), ElementsAre("from_index_and_y", "from_x"));
 }
 
-TEST_F(training_graph_test, relu_and_max_pool_stay_apart_if_the_relu_has_another_reader) {
+TEST_F(training_graph_test, relu_and_max_pool_are_not_fused_if_the_relu_has_another_reader) {
   const node_id r = net.relu("r", c0);
   close({net.max_pool("p", r, 2, 2), r});
   EXPECT_EQ(named("r").kind, op_kind::relu);
@@ -205,7 +205,7 @@ TEST_F(training_graph_test, norm_and_relu_are_joined_and_can_be_recomputed) {
   EXPECT_EQ(g.recompute[0].forward_op, position("n"));
 }
 
-TEST_F(training_graph_test, norm_and_relu_stay_apart_if_somebody_reads_the_norm) {
+TEST_F(training_graph_test, norm_and_relu_are_not_fused_if_somebody_reads_the_norm) {
   const node_id n = net.batch_norm("n", c0);
   close({net.relu("r", n), n});
   EXPECT_EQ(named("r").kind, op_kind::relu);

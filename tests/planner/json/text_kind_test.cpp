@@ -103,9 +103,9 @@ TEST(text_kind, other_texts_are_unknown) {
     EXPECT_EQ(kind_of(text), text_kind::unknown) << text.substr(0, 60);
 }
 
-std::string refusal(text_kind wanted, const std::string& text) {
+std::string refusal(text_kind expected, const std::string& text) {
   try {
-    switch (wanted) {
+    switch (expected) {
       case text_kind::trace:
         read_trace(text);
         break;
@@ -139,15 +139,15 @@ TEST(text_kind, every_reader_says_what_it_got_instead) {
       {text_kind::plan, "plan_from_json: text: expected a plan ('stash.plan'), got "},
       {text_kind::machine, "machine_from_json: text: expected a machine ('stash.machine'), got "},
       {text_kind::unknown, "blocks.csv: line 1: expected blocks as CSV, got "}};
-  for (const auto& [wanted, says] : readers) {
+  for (const auto& [expected, says] : readers) {
     for (const example& e : examples()) {
-      if (e.kind == wanted) {
-        EXPECT_EQ(refusal(wanted, e.text), "nothing was refused");
+      if (e.kind == expected) {
+        EXPECT_EQ(refusal(expected, e.text), "nothing was refused");
       } else {
-        EXPECT_EQ(refusal(wanted, e.text), says + std::string(description(e.kind)));
+        EXPECT_EQ(refusal(expected, e.text), says + std::string(description(e.kind)));
         // Cut off, it is the same file.
         if (!is_packed(e.kind) && e.text.size() > 400) {
-          EXPECT_EQ(refusal(wanted, e.text.substr(0, e.text.size() / 2)),
+          EXPECT_EQ(refusal(expected, e.text.substr(0, e.text.size() / 2)),
                     says + std::string(description(e.kind)));
         }
       }

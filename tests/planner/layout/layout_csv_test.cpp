@@ -59,7 +59,7 @@ TEST(layout_csv, gaps_end_as_lifetimes_do) {
   const layout_table exclusive =
       read_layout_csv("id,lower,upper,size,gaps\nA,0,8,6,2-5 6-7@1:3\nB,2,5,6,\n", "x");
   EXPECT_EQ(exclusive.blocks[0], (layout_block{0, 8, 6, 1, {}, {{2, 5}, {6, 7, 1, 3}}}));
-  // Beside an inclusive end of lifetimes, 6-6 is one moment. Windows are bytes and stay as they are.
+  // With an inclusive end of lifetimes, 6-6 is one moment. Windows are bytes and stay as they are.
   for (const char* text : {"id,start,end,size,gaps\nA,0,7,6,2-4 6-6@1:3\nB,2,4,6,\n",
                            "gaps,end,size,begin,id\n2-4 6-6@1:3,7,6,0,A\n,4,6,2,B\n",
                            "id,lower,end,size,gaps\nA,0,7,6,2-4 6-6@1:3\nB,2,4,6,\n"})

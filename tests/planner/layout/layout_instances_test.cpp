@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Public instances, where the folder planner/layout lies beside the one that STASH_DATA names; they do not
+// Public instances, where the folder planner/layout lies next to the one that STASH_DATA names; they do not
 // come with the project.
 
 #include <cstdlib>
@@ -46,7 +46,7 @@ layout_solution solve(const layout_problem& problem) {
 
 TEST(layout_instances, accelerator_blocks_fit_one_mebibyte) {
   const auto files = files_like("minimalloc_");
-  if (files.empty()) GTEST_SKIP() << "no folder planner/layout beside STASH_DATA";
+  if (files.empty()) GTEST_SKIP() << "no folder planner/layout next to STASH_DATA";
   for (const auto& file : files) {
     layout_problem problem = read(file);
     problem.capacity = 1 << 20;
@@ -60,7 +60,7 @@ TEST(layout_instances, training_steps_end_at_max_live) {
   std::vector<std::filesystem::path> files = files_like("somas_");
   for (const auto& file : files_like("iopddl_G"))
     files.push_back(file);
-  if (files.empty()) GTEST_SKIP() << "no folder planner/layout beside STASH_DATA";
+  if (files.empty()) GTEST_SKIP() << "no folder planner/layout next to STASH_DATA";
   for (const auto& file : files) {
     const layout_problem problem = read(file);
     const layout_solution s = solve(problem);

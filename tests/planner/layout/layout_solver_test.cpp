@@ -180,7 +180,7 @@ TEST(solve_layout, is_optimal_with_gaps_alignments_and_fixed_blocks) {
 }
 
 TEST(exact_search, finds_what_there_is_and_proves_what_there_is_not) {
-  // On its own: behind a portfolio that finds the optimum, nothing shows what the search overlooks.
+  // On its own: after a portfolio that finds the optimum, nothing shows what the search overlooks.
   problems make(9);
   const std::function<bool()> never;
   for (int round = 0; round < 700; ++round) {
@@ -286,7 +286,7 @@ TEST(solve_layout, mended_layouts_are_sound) {
     layout_limits limits;
     limits.work = 2'000'000;
     const layout_solution first = solve_layout(p, limits);
-    // Others live at the next time, some are new, and there is a little less room.
+    // Others live at the next time, some are new, and there is a little less capacity.
     p.hint = {first.offsets, first.way};
     for (std::size_t i = 0; i < p.blocks.size(); i += 7) {
       if (p.blocks[i].fixed) continue;
@@ -302,7 +302,7 @@ TEST(solve_layout, mended_layouts_are_sound) {
       fitting += mended.status == layout_status::fits ? 1 : 0;
     }
   }
-  EXPECT_GE(fitting, 36) << "half as much room again, and more";
+  EXPECT_GE(fitting, 36) << "half as much capacity again, and more";
 }
 
 TEST(solve_layout, thousands_of_blocks_are_sound) {
@@ -377,7 +377,7 @@ TEST(solve_layout, edges) {
   EXPECT_EQ(ages.height, 4);
 }
 
-TEST(solve_layout, a_fixed_block_with_room_below_is_no_obstacle) {
+TEST(solve_layout, a_fixed_block_above_a_gap_is_no_obstacle) {
   layout_problem p{{{0, 4, 10}, {0, 2, 6}, {2, 4, 4}, {0, 4, 3}}, 1, {}};
   p.blocks[0].fixed = 6;
   const layout_solution s = solve_layout(p);

@@ -523,7 +523,7 @@ TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {
   double worst = 1.0, slack = 1.0;
   for (std::uint64_t seed = 9000; seed < 9000 + stash_test::cases(400); ++seed) {
     SCOPED_TRACE(seed);
-    // So many samples that every slot is large beside the overflow arena.
+    // So many samples that every slot is large compared with the overflow arena.
     const graph g = make_training_graph(testing::random_network(seed).make(), 4096);
     const plan_options options = with(policies[1 + seed % 3]);
     const scheduler facts(g);

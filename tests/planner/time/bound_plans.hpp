@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "stash/error.hpp"
 
@@ -46,7 +46,7 @@ template <class Visit>
 void for_each_plan(std::uint64_t seeds, std::uint64_t every, Visit visit) {
   for (std::uint64_t seed = 0; seed < seeds; seed += every) {
     const plan_options o = timed_options(seed);
-    plan_sweep sweep(random_graph(seed), o);
+    budget_planner sweep(random_graph(seed), o);
     for (int percent = 30; percent <= 100; percent += 10) {
       try {
         const plan p = sweep.make(sweep.baseline_bytes() * percent / 100);
@@ -60,7 +60,7 @@ void for_each_plan(std::uint64_t seeds, std::uint64_t every, Visit visit) {
 
 /// Plans whose bound owes something to memory and link, with at least one form on the host; twelve at most,
 /// found once.
-inline std::span<const plan> tight_plans(std::size_t wanted) {
+inline std::span<const plan> tight_plans(std::size_t count) {
   static const std::vector<plan> found = [] {
     std::vector<plan> list;
     // Every fourth network is planned without loss.
@@ -72,7 +72,7 @@ inline std::span<const plan> tight_plans(std::size_t wanted) {
     });
     return list;
   }();
-  return std::span(found).first(std::min(wanted, found.size()));
+  return std::span(found).first(std::min(count, found.size()));
 }
 
 }  // namespace stash::planner::testing

@@ -8,8 +8,8 @@
 #include <functional>
 #include <limits>
 
+#include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/bound_plans.hpp"
 #include "stash/error.hpp"
 #include "support/test_depth.hpp"
@@ -179,7 +179,7 @@ TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
       plan_options small = o;
       small.model->host_bytes = std::max<std::int64_t>(1, free.sizes.host_bytes * tenths / 10);
       try {
-        const plan p = plan_sweep(free.network, small).make(free.budget_bytes);
+        const plan p = budget_planner(free.network, small).make(free.budget_bytes);
         EXPECT_EQ(findings_of(p), "") << p.network.name << ", budget " << p.budget_bytes;
         EXPECT_LE(p.sizes.host_bytes, small.model->host_bytes) << p.network.name;
         plans += p.sizes.host_bytes > 0;
@@ -229,7 +229,7 @@ TEST(bound_rules, forgotten_configurations_are_noticed) {
       o.swap = true;
       o.tensors = {{"*", forms, true}};
       try {
-        plan_sweep sweep(random_graph(seed), o);
+        budget_planner sweep(random_graph(seed), o);
         plan p = sweep.make(sweep.baseline_bytes() * (n % 2 == 0 ? 65 : 80) / 100);
         ++plans;
         ASSERT_EQ(findings_of(p), "") << forms[0] << ", seed " << seed;

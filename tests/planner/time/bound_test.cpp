@@ -8,8 +8,8 @@
 #include <limits>
 #include <random>
 
+#include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/bound_plans.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/time/relaxation.hpp"
@@ -89,7 +89,7 @@ TEST(bound, a_pinned_machine_has_its_own) {
     o.model->produced_factor = 2.5;
     o.model->compute_factor = 14.0;
     o.model->codec_factor = 1.5;
-    plan_sweep sweep(random_graph(seed), o);
+    budget_planner sweep(random_graph(seed), o);
     for (int percent = 40; percent <= 100; percent += 20) {
       try {
         const plan p = sweep.make(sweep.baseline_bytes() * percent / 100);

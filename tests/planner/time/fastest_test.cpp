@@ -64,11 +64,11 @@ fastest_limits short_search() {
   return limits;
 }
 
-int wanted() {
+int case_count() {
   return stash_test::only_part() ? 40 : 220;
 }
 
-// What the search finds beside the best of all choices, problem after problem.
+// What the search finds compared with the best of all choices, problem after problem.
 class comparison {
  public:
   int cases() const { return cases_; }
@@ -100,7 +100,7 @@ class comparison {
 
 TEST(fastest, equals_exhaustive_search_on_small_graphs) {
   comparison against_all;
-  for (std::uint64_t seed = 0; seed < 900 && against_all.cases() < wanted(); ++seed) {
+  for (std::uint64_t seed = 0; seed < 900 && against_all.cases() < case_count(); ++seed) {
     SCOPED_TRACE(seed);
     small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
     if (!is_small(s.steps)) continue;
@@ -113,7 +113,7 @@ TEST(fastest, equals_exhaustive_search_on_small_graphs) {
 // The host has a part of what the fastest choice takes there that may take all it wants.
 TEST(fastest, equals_exhaustive_search_where_the_host_is_small) {
   comparison against_all;
-  for (std::uint64_t seed = 0; seed < 900 && against_all.cases() < wanted(); ++seed) {
+  for (std::uint64_t seed = 0; seed < 900 && against_all.cases() < case_count(); ++seed) {
     small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
     if (!is_small(s.steps)) continue;
     s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(40 + 10 * (seed % 6)) / 100;

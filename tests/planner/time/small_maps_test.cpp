@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "models/models.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
@@ -61,9 +61,9 @@ TEST(small_maps, forced_forms) {
 TEST(small_maps, work_that_no_step_shows_is_not_waited_for) {
   constexpr std::pair<const char*, int> networks[] = {{"bert_base", 40}, {"gpt2_small", 50}};
   for (const auto& [name, percent] : networks) {
-    plan_sweep sweep(small_graph(name, 1, 8), options_on("rtx", policy::fp8));
-    const std::int64_t maps = sweep.baseline_bytes() - sweep.beside_bytes();
-    EXPECT_EQ(findings_of(sweep.make(sweep.beside_bytes() + maps * percent / 100)), "") << name;
+    budget_planner sweep(small_graph(name, 1, 8), options_on("rtx", policy::fp8));
+    const std::int64_t maps = sweep.baseline_bytes() - sweep.static_bytes();
+    EXPECT_EQ(findings_of(sweep.make(sweep.static_bytes() + maps * percent / 100)), "") << name;
   }
 }
 
@@ -80,12 +80,12 @@ TEST(small_maps, plans_are_valid_whatever_the_policy_and_the_machine) {
       const graph g = small_graph(name, batch);
       for (const policy chosen : policies) {
         for (const char* machine : machines) {
-          plan_sweep sweep(g, options_on(machine, chosen));
-          const std::int64_t maps = sweep.baseline_bytes() - sweep.beside_bytes();
+          budget_planner sweep(g, options_on(machine, chosen));
+          const std::int64_t maps = sweep.baseline_bytes() - sweep.static_bytes();
           for (const int percent : {60, 80, 110}) {
             plan p;
             try {
-              p = sweep.make(sweep.beside_bytes() + maps * percent / 100);
+              p = sweep.make(sweep.static_bytes() + maps * percent / 100);
             } catch (const error& e) {
               ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
               continue;

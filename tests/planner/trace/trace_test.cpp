@@ -154,7 +154,7 @@ TEST(trace, small_maps_are_read_as_they_are) {
               ElementsAre(need::value));
 }
 
-TEST(trace, an_address_that_is_given_out_again_is_another_storage) {
+TEST(trace, an_address_that_is_used_again_is_another_storage) {
   const graph g = graph_of_text(small_trace());
   const storage_id dropped = op_named(g, "aten::native_dropout").outputs.at(0).storage;
   const storage_id through = op_named(g, "aten::threshold_backward").outputs.at(0).storage;
@@ -209,7 +209,7 @@ TEST(trace, damage_that_pytorch_is_known_for_is_let_pass) {
   std::string damaged = std::regex_replace(text, std::regex("\\},\n"), "}\n");  // no commas between nodes
   EXPECT_NE(damaged, text);
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
-  damaged = std::regex_replace(text, std::regex(R"(\}\n\],)"), "},\n],");  // one behind the last
+  damaged = std::regex_replace(text, std::regex(R"(\}\n\],)"), "},\n],");  // one past the last
   EXPECT_NE(damaged, text);
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
   damaged = std::regex_replace(text, std::regex(R"("1\.0")"), "NaN");
@@ -219,7 +219,7 @@ TEST(trace, damage_that_pytorch_is_known_for_is_let_pass) {
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
 }
 
-TEST(trace, other_damage_is_refused_with_its_place) {
+TEST(trace, other_damage_is_refused_with_its_position) {
   const std::string text = small_trace();
   const auto refused = [](const std::string& damaged, const std::string& says) {
     expect_error(errc::bad_format, says, [&] { read_trace(damaged); });
@@ -397,7 +397,7 @@ TEST(trace, a_threshold_other_than_zero_needs_exact_values) {
   }
 }
 
-TEST(trace, slopes_that_vanish_and_shares_need_fine_values) {
+TEST(trace, derivatives_that_vanish_and_shares_need_fine_values) {
   for (const auto& [name, schema] :
        {std::pair("aten::sigmoid_backward", "Tensor grad_output, Tensor output"),
         std::pair("aten::tanh_backward", "Tensor grad_output, Tensor output"),

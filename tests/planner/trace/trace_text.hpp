@@ -56,7 +56,7 @@ class trace_text {
     return call(name, "", {}, {}, parent, sequence);
   }
 
-  /// Returns the id. `signature` is what stands in parentheses behind the name.
+  /// Returns the id. `signature` is what stands in parentheses after the name.
   std::int64_t call(std::string_view name, std::string_view signature,
                     const std::vector<argument_text>& inputs, const std::vector<argument_text>& outputs,
                     std::int64_t parent, std::int64_t sequence = -1) {

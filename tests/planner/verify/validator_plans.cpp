@@ -70,13 +70,14 @@ class graph_writer {
     return g_.ops.back();
   }
 
-  op& backward(const std::string& name, op_kind kind, std::string_view of, std::vector<tensor_ref> inputs,
-               std::vector<tensor_ref> outputs, std::vector<stash_alternative> alternatives = {}) {
+  op& backward(const std::string& name, op_kind kind, std::string_view forward_op,
+               std::vector<tensor_ref> inputs, std::vector<tensor_ref> outputs,
+               std::vector<stash_alternative> alternatives = {}) {
     op& o = forward(name, kind, std::move(inputs), std::move(outputs));
     o.stage = op_stage::backward;
     o.alternatives = std::move(alternatives);
     for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-      if (g_.ops[i].name != of) continue;
+      if (g_.ops[i].name != forward_op) continue;
       o.forward_op = static_cast<op_id>(i);
       o.attributes = g_.ops[i].attributes;
     }
@@ -199,17 +200,18 @@ graph make_test_graph() {
       .parameters_written = {wd.gradient, bd.gradient};
   w.backward("dense/d", op_kind::dense_backward_data, "dense", {all(d_logits)}, {all(dk)}).parameters = {
       wd.weight};
-  const auto relu_back = [&](const std::string& of, tensor_ref dy, tensor_ref y) {
-    w.backward(of + "/b", op_kind::relu_backward, of, {dy}, {dy}, {alternative("from_y", {{y, need::sign}})});
+  const auto relu_back = [&](const std::string& layer, tensor_ref dy, tensor_ref y) {
+    w.backward(layer + "/b", op_kind::relu_backward, layer, {dy}, {dy},
+               {alternative("from_y", {{y, need::sign}})});
   };
-  const auto conv_back_weights = [&](const std::string& of, tensor_ref dy, tensor_ref x,
+  const auto conv_back_weights = [&](const std::string& layer, tensor_ref dy, tensor_ref x,
                                      storage_id gradient) {
-    w.backward(of + "/w", op_kind::conv2d_backward_weights, of, {dy}, {},
+    w.backward(layer + "/w", op_kind::conv2d_backward_weights, layer, {dy}, {},
                {alternative("from_x", {{x, need::value}})})
         .parameters_written = {gradient};
   };
-  const auto conv_back_data = [&](const std::string& of, tensor_ref dy, tensor_ref dx, storage_id weight) {
-    w.backward(of + "/d", op_kind::conv2d_backward_data, of, {dy}, {dx}).parameters = {weight};
+  const auto conv_back_data = [&](const std::string& layer, tensor_ref dy, tensor_ref dx, storage_id weight) {
+    w.backward(layer + "/d", op_kind::conv2d_backward_data, layer, {dy}, {dx}).parameters = {weight};
   };
   relu_back("relu4", dright, right);
   conv_back_weights("conv4", dright, all(p), w4.gradient);
@@ -280,17 +282,17 @@ buffer_id test_plan::id(const std::string& name) {
 }
 
 std::size_t test_plan::run_step(std::string_view op) const {
-  const op_id wanted = op_of(op);
+  const op_id expected = op_of(op);
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
-    if (p.steps[i].kind == step_kind::run && p.steps[i].op == wanted) return i;
+    if (p.steps[i].kind == step_kind::run && p.steps[i].op == expected) return i;
   }
   throw std::logic_error("no step runs " + std::string(op));
 }
 
 std::size_t test_plan::step_of(step_kind kind, std::string_view storage, int n) const {
-  const storage_id wanted = storage_of(storage);
+  const storage_id expected = storage_of(storage);
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
-    if (p.steps[i].kind == kind && p.steps[i].storage == wanted && n-- == 0) return i;
+    if (p.steps[i].kind == kind && p.steps[i].storage == expected && n-- == 0) return i;
   }
   throw std::logic_error("no such step for " + std::string(storage));
 }
@@ -300,17 +302,17 @@ void test_plan::choose(std::string_view storage, stash_kind kind, encoding store
   c.kind = kind;
   c.stored = stored;
   c.density = density;
-  const auto& of = p.network.at(storage_of(storage));
-  c.bytes_before = of.role == storage_role::auxiliary ? 0 : of.bytes(batch);
+  const auto& target = p.network.at(storage_of(storage));
+  c.bytes_before = target.role == storage_role::auxiliary ? 0 : target.bytes(batch);
   c.bytes_after = 0;
   const bool stores = kind == stash_kind::encoded ||
                       (kind == stash_kind::recompute && stored.kind == encoding_kind::sign_mask);
-  if (kind == stash_kind::raw) c.bytes_after = of.bytes(batch);
+  if (kind == stash_kind::raw) c.bytes_after = target.bytes(batch);
   if (!stores) return;
   const double margined = std::min(1.0, density * (1.0 + p.slot_margin));
   try {
     c.bytes_after = static_cast<std::int64_t>(
-        encoded_bytes_at_density(stored, of.type, product(of.shape) * batch, margined));
+        encoded_bytes_at_density(stored, target.type, product(target.shape) * batch, margined));
   } catch (const error&) {
     return;  // a form that has no meaning here, for a test
   }
@@ -375,8 +377,8 @@ void test_plan::finish() {
     for (const buffer_id touched : list) {
       if (touched < 0) continue;
       const auto i = static_cast<std::size_t>(touched);
-      const bool given = p.network.at(p.buffers[i].storage).role <= storage_role::label;
-      if (!seen[i]) p.buffers[i].first_step = given ? 0 : static_cast<std::int32_t>(at_step);
+      const bool is_input = p.network.at(p.buffers[i].storage).role <= storage_role::label;
+      if (!seen[i]) p.buffers[i].first_step = is_input ? 0 : static_cast<std::int32_t>(at_step);
       p.buffers[i].last_step = static_cast<std::int32_t>(at_step);
       seen[i] = true;
     }

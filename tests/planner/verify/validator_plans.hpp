@@ -13,7 +13,7 @@
 
 namespace stash::planner::testing {
 
-/// Two branches behind conv - relu - max_pool, joined by a concatenation:
+/// Two branches after conv - relu - max_pool, joined by a concatenation:
 ///   s = relu(conv1(images)), p = max_pool(s)
 ///   c = conv2(p), b = relu(norm(c)), k[0, 8) = relu(conv3(b)), k[8, 16) = relu(conv4(p))
 ///   probabilities = softmax(dense(k))
@@ -52,7 +52,7 @@ struct test_plan {
   /// Makes the reported sizes agree with the buffers again.
   void update_sizes();
 
-  /// Steps change places with the ranges of the buffers kept as they are.
+  /// Two steps are swapped with the ranges of the buffers kept as they are.
   void swap_steps(std::size_t a, std::size_t b);
   /// The ranges of the buffers follow.
   void erase_step(std::size_t i);

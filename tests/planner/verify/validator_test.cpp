@@ -64,7 +64,7 @@ step& nth_step(test_plan& t, step_kind kind, std::string_view storage, int n = 0
   return t.p.steps[t.step_of(kind, storage, n)];
 }
 
-// Ends the use of ranges: every buffer is alive all the time, at its own place.
+// Ends the use of ranges: every buffer is alive all the time, at its own offset.
 void spread_out(test_plan& t) {
   std::int64_t offset = 0;
   for (buffer& b : t.p.buffers) {
@@ -76,7 +76,7 @@ void spread_out(test_plan& t) {
   t.update_sizes();
 }
 
-// Plans whose faults are not hidden behind faults of ranges.
+// Plans whose faults are not hidden by faults of ranges.
 test_plan spread_lossless() {
   test_plan t = make_lossless_plan();
   spread_out(t);
@@ -313,7 +313,7 @@ TEST(Validator, ReportsFaultsOfOrderAndContent) {
              nth_step(t, step_kind::recompute, "b").outputs = {t.id("c")};
              t.run_of("conv3/w").stash = {t.id("c")};
            }},
-          {"relu out of place", bad_reference,
+          {"relu not in place", bad_reference,
            [](test_plan& t) { t.run_of("relu1").outputs = {t.id("ds")}; }},
           {"relu into another buffer of its map", bad_reference,
            [](test_plan& t) { t.run_of("relu3").outputs = {t.id("k#2")}; }},
@@ -694,7 +694,7 @@ TEST(Validator, ReportsDamagedGraphs) {
            [](test_plan& t) { graph_storage(t, "conv1/weight").fixed_bytes = -4; }},
           {"unknown type", bad_graph,
            [](test_plan& t) { graph_storage(t, "c").type = static_cast<dtype>(50); }},
-          {"a slice behind the end", bad_graph,
+          {"a slice past the end", bad_graph,
            [](test_plan& t) { graph_op(t, "relu4").inputs[0].channels = 9; }},
           {"negative workspace", bad_graph, [](test_plan& t) { graph_op(t, "conv1").workspace_bytes = -1; }},
           {"a weight gradient that reads signs", bad_graph,

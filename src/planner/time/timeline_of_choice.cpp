@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/time/tick_view.hpp"
+#include "planner/time/timeline_of_choice.hpp"
 
 #include <algorithm>
 
@@ -12,15 +12,15 @@ std::size_t index(std::int32_t id) {
 
 }  // namespace
 
-tick_view::tick_view(const graph& g, const option_set& options, const problem& ticks,
-                     const step_problem& steps)
+timeline_of_choice::timeline_of_choice(const graph& g, const option_set& options, const problem& ticks,
+                                       const step_problem& steps)
     : g_(g), options_(options), ticks_(ticks), steps_(steps) {
   const auto first =
       std::find_if(g.ops.begin(), g.ops.end(), [](const op& o) { return o.stage == op_stage::update; });
   first_update_ = 2 * static_cast<std::int32_t>(first - g.ops.begin());
 }
 
-selection tick_view::select(const option_choice& choice, const timeline_record& record) const {
+selection timeline_of_choice::select(const option_choice& choice, const timeline_record& record) const {
   selection s;
   s.choices.resize(g_.storages.size());
   s.alternative.assign(g_.ops.size(), -1);
@@ -43,15 +43,15 @@ selection tick_view::select(const option_choice& choice, const timeline_record& 
 }
 
 // The tick of a step that is shown with the work that codecs of small items add to the step: the last one. In
-// a step that reaches into the update stage it is the last op before that, since codecs never run behind it.
-std::int32_t tick_view::carrier(std::size_t step) const {
+// a step that reaches into the update stage it is the last op before that, since codecs never run after it.
+std::int32_t timeline_of_choice::carrier(std::size_t step) const {
   const std::int32_t first = steps_.first_tick[step], last = steps_.first_tick[step + 1] - 1;
   const std::int32_t before_updates = first_update_ - 2;
   return first <= before_updates && before_updates < last ? before_updates : last;
 }
 
 // Begin of every tick on the compute stream.
-std::vector<double> tick_view::tick_begins(const timeline_record& record) const {
+std::vector<double> timeline_of_choice::tick_begins(const timeline_record& record) const {
   std::vector<double> begin(ticks_.tick_ms.size(), 0.0);
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
     const std::int32_t carrying = carrier(k);
@@ -69,8 +69,8 @@ std::vector<double> tick_view::tick_begins(const timeline_record& record) const 
   return begin;
 }
 
-std::vector<double> tick_view::tick_ends(const timeline_record& record,
-                                         const std::vector<double>& begin) const {
+std::vector<double> timeline_of_choice::tick_ends(const timeline_record& record,
+                                                  const std::vector<double>& begin) const {
   std::vector<double> end = begin;
   for (std::size_t i = 0; i < end.size(); ++i)
     end[i] += ticks_.tick_ms[i];
@@ -83,7 +83,7 @@ std::vector<double> tick_view::tick_ends(const timeline_record& record,
   return end;
 }
 
-tick_times tick_view::times_of(const option_choice& choice, const timeline_record& record) const {
+tick_times timeline_of_choice::times_of(const option_choice& choice, const timeline_record& record) const {
   tick_times t;
   t.begin = tick_begins(record);
   t.end = tick_ends(record, t.begin);
@@ -95,8 +95,8 @@ tick_times tick_view::times_of(const option_choice& choice, const timeline_recor
   return t;
 }
 
-std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
-                                             const timeline_record& record) const {
+std::vector<copy_event> timeline_of_choice::copies_of(const option_choice& choice,
+                                                      const timeline_record& record) const {
   struct timed {
     copy_event event;
     double ms;
@@ -111,8 +111,8 @@ std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
   const std::vector<double> end = tick_ends(record, begin);
   const double rounding = begin.empty() ? 0.0 : 1e-9 * begin.back();
   const auto tick_at = [&](double ms) {
-    const auto behind = std::upper_bound(begin.begin(), begin.end(), ms + rounding);
-    const auto next = static_cast<std::int32_t>(behind - begin.begin());
+    const auto after = std::upper_bound(begin.begin(), begin.end(), ms + rounding);
+    const auto next = static_cast<std::int32_t>(after - begin.begin());
     return next > 0 && ms < end[index(next - 1)] - rounding ? next - 1 : next;
   };
   std::vector<timed> events;
@@ -128,7 +128,7 @@ std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
     const storage_id s = c.storages[index(x.form)];
     const std::int32_t out = std::clamp(tick_from(t.out_begin), x.released + 1, x.needed);
     const std::int32_t out_done = std::clamp(tick_from(t.out_end), out, x.needed);
-    // Copies back stay in the order of their beginnings, also behind one that only just got to the host.
+    // Copies back stay in the order of their beginnings, also after one that only just got to the host.
     const std::int32_t in = std::clamp(tick_at(t.in_begin), std::max(out_done, latest_in), x.needed);
     latest_in = in;
     events.push_back({{out, step_kind::copy_out, s}, t.out_begin, 2});
@@ -147,22 +147,23 @@ std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
   return copies;
 }
 
-std::vector<std::int32_t> tick_view::steps_of(const schedule& s) const {
+std::vector<std::int32_t> timeline_of_choice::steps_of(const schedule& s) const {
   std::vector<std::int32_t> steps(s.steps.size(), 0);
   std::int32_t tick = 0;
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
-    const bool runs = s.steps[i].kind == step_kind::run;
-    if (runs) tick = 2 * s.steps[i].op;
+    const bool is_run = s.steps[i].kind == step_kind::run;
+    if (is_run) tick = 2 * s.steps[i].op;
     const auto next = std::upper_bound(steps_.first_tick.begin(), steps_.first_tick.end(), tick);
     steps[i] = static_cast<std::int32_t>(next - steps_.first_tick.begin()) - 1;
-    if (runs) ++tick;
+    if (is_run) ++tick;
   }
   return steps;
 }
 
-std::vector<std::int64_t> tick_view::most_above(const placement& placed, std::int64_t room) const {
+std::vector<std::int64_t> timeline_of_choice::most_above(const placement& placed,
+                                                         std::int64_t capacity) const {
   const std::vector<std::int32_t> step = steps_of(placed.steps);
-  const std::vector<std::int64_t> above = bytes_above(placed, room);
+  const std::vector<std::int64_t> above = bytes_above(placed, capacity);
   std::vector<std::int64_t> most(steps_.ms.size(), 0);
   for (std::size_t i = 0; i < above.size(); ++i)
     most[index(step[i])] = std::max(most[index(step[i])], above[i]);

@@ -7,10 +7,10 @@
 #include <cstdlib>
 
 #include "models/models.hpp"
+#include "planner/budget_planner.hpp"
 #include "planner/graph/cost.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
@@ -29,7 +29,7 @@ plan_options fast_options(std::uint64_t seed, policy chosen) {
   return o;
 }
 
-std::int64_t named_budget(plan_sweep& sweep, std::int64_t budget) {
+std::int64_t named_budget(budget_planner& sweep, std::int64_t budget) {
   try {
     sweep.make(budget);
   } catch (const error& e) {
@@ -56,7 +56,7 @@ TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
   for (std::uint64_t seed = 0; seed < graphs; ++seed) {
     const graph g = random_graph(seed);
     constexpr policy policies[] = {policy::lossless, policy::fp8, policy::automatic, policy::fp10};
-    plan_sweep sweep(g, fast_options(seed, policies[seed % 4]));
+    budget_planner sweep(g, fast_options(seed, policies[seed % 4]));
     double before = std::numeric_limits<double>::infinity();
     for (int percent = 30; percent <= 110; percent += 10) {
       const std::int64_t budget = sweep.baseline_bytes() * percent / 100;
@@ -99,7 +99,7 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
     constexpr policy policies[] = {policy::lossless, policy::fp8, policy::gist, policy::layrub,
                                    policy::swap_only};
     const plan_options o = fast_options(seed, policies[seed % 5]);
-    plan_sweep sweep(g, o);
+    budget_planner sweep(g, o);
     for (int percent = 40; percent <= 100; percent += 20) {
       plan p;
       try {
@@ -143,7 +143,7 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
 // A plan with swapped storages, for tests that damage it.
 plan swapping_plan() {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    plan_sweep sweep(random_graph(seed), fast_options(seed, policy::lossless));
+    budget_planner sweep(random_graph(seed), fast_options(seed, policy::lossless));
     for (int percent = 50; percent < 90; percent += 5) {
       try {
         plan p = sweep.make(sweep.baseline_bytes() * percent / 100);
@@ -196,7 +196,7 @@ TEST(sweep, without_a_layout_the_budget_holds_for_what_is_live) {
     constexpr policy policies[] = {policy::automatic, policy::swap_only, policy::lms, policy::gist};
     plan_options options = fast_options(seed, policies[seed % 4]);
     options.lay_out = false;
-    plan_sweep sweep(g, options);
+    budget_planner sweep(g, options);
     for (int percent = 40; percent <= 100; percent += 20) {
       const std::int64_t budget = sweep.baseline_bytes() * percent / 100;
       try {
@@ -220,7 +220,7 @@ TEST(sweep, without_swap_nothing_moves) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     plan_options o = fast_options(seed, policy::lossless);
     o.swap = false;
-    plan_sweep sweep(random_graph(seed), o);
+    budget_planner sweep(random_graph(seed), o);
     const plan p = sweep.make(sweep.baseline_bytes());
     EXPECT_EQ(swapped(p), 0U);
     EXPECT_EQ(p.sizes.host_bytes, 0);
@@ -228,7 +228,7 @@ TEST(sweep, without_swap_nothing_moves) {
 }
 
 TEST(sweep, all_the_memory_takes_no_time) {
-  plan_sweep sweep(random_graph(3), fast_options(3, policy::lossless));
+  budget_planner sweep(random_graph(3), fast_options(3, policy::lossless));
   const plan p = sweep.make(2 * sweep.baseline_bytes());
   EXPECT_NEAR(p.times.simulated_ms, p.times.unplanned_ms, 1e-9);
 }
@@ -240,7 +240,7 @@ TEST(sweep, rules_keep_to_a_small_host_or_say_that_they_cannot) {
     plan_options o = fast_options(seed, policies[seed % 3]);
     const graph g = random_graph(seed);
     for (const int percent : {60, 80}) {
-      plan_sweep free(g, o);
+      budget_planner free(g, o);
       const std::int64_t budget = free.baseline_bytes() * percent / 100;
       std::int64_t taken = 0;
       try {
@@ -252,7 +252,7 @@ TEST(sweep, rules_keep_to_a_small_host_or_say_that_they_cannot) {
         plan_options small = o;
         small.model->host_bytes = std::max<std::int64_t>(1, taken * tenths / 10);
         try {
-          const plan p = plan_sweep(g, small).make(budget);
+          const plan p = budget_planner(g, small).make(budget);
           EXPECT_EQ(findings_of(p), "") << g.name << ", seed " << seed << ", " << tenths;
           EXPECT_LE(p.sizes.host_bytes, small.model->host_bytes);
           ++plans;
@@ -270,7 +270,7 @@ TEST(sweep, rules_keep_to_a_small_host_or_say_that_they_cannot) {
 }
 
 TEST(sweep, an_impossible_budget_names_op_tensors_and_what_would_do) {
-  plan_sweep sweep(random_graph(5), fast_options(5, policy::lossless));
+  budget_planner sweep(random_graph(5), fast_options(5, policy::lossless));
   std::int64_t needed = 0;
   try {
     sweep.make(sweep.baseline_bytes() / 20);
@@ -288,11 +288,11 @@ TEST(sweep, the_users_word_on_tensors_holds) {
   const graph g = random_graph(7);
   plan_options o = fast_options(7, policy::fp8);
   o.tensors = {{"*", {"raw"}, false}};
-  const plan p = plan_sweep(g, o).make(std::int64_t{1} << 40);
+  const plan p = budget_planner(g, o).make(std::int64_t{1} << 40);
   for (const stash_choice& c : p.choices)
     EXPECT_NE(c.kind, stash_kind::recompute);
   o.tensors = {{"*", {"swap"}, true}};
-  plan_sweep pinned(g, o);
+  budget_planner pinned(g, o);
   for (int percent = 60; percent < 100; percent += 10) {
     try {
       EXPECT_EQ(swapped(pinned.make(pinned.baseline_bytes() * percent / 100)), 0U);
@@ -305,11 +305,11 @@ TEST(sweep, the_users_word_on_tensors_holds) {
 TEST(sweep, a_pinned_machine_takes_no_other_policy) {
   plan_options o = fast_options(7, policy::automatic);
   o.model->pinned = true;
-  EXPECT_NO_THROW(plan_sweep(random_graph(7), o));
+  EXPECT_NO_THROW(budget_planner(random_graph(7), o));
   for (const policy p : {policy::none, policy::lossless, policy::fp8, policy::lms}) {
     o.chosen_policy = p;
     try {
-      plan_sweep refused(random_graph(7), o);
+      budget_planner refused(random_graph(7), o);
       FAIL() << to_string(p);
     } catch (const error& e) {
       EXPECT_EQ(e.code(), errc::invalid_argument);
@@ -344,12 +344,12 @@ std::vector<std::size_t> image_buffers(const plan& p) {
 TEST(sweep, images_go_back_to_the_host) {
   const graph g = graph_with_a_large_image();
   plan_options o = fast_options(1, policy::lossless);
-  plan_sweep sweep(g, o);
+  budget_planner sweep(g, o);
   std::size_t moved = 0;
   for (int percent = 40; percent < 100; percent += 4) {
     plan p;
     try {
-      p = sweep.make(sweep.beside_bytes() + (sweep.baseline_bytes() - sweep.beside_bytes()) * percent / 100);
+      p = sweep.make(sweep.static_bytes() + (sweep.baseline_bytes() - sweep.static_bytes()) * percent / 100);
     } catch (const error&) {
       continue;
     }
@@ -381,7 +381,7 @@ TEST(sweep, rules_of_papers_keep_images) {
   const graph g = graph_with_a_large_image();
   plan_options o = fast_options(1, policy::swap_only);
   o.swap_all = true;
-  plan_sweep sweep(g, o);
+  budget_planner sweep(g, o);
   const plan p = sweep.make(sweep.baseline_bytes() * 2);
   EXPECT_GT(swapped(p), 0U);
   EXPECT_EQ(image_buffers(p).size(), 1U);
@@ -397,12 +397,12 @@ TEST(sweep, plans_of_graphs_with_updates_in_backward) {
   net.softmax_cross_entropy("loss", net.dense("fc", x, 5));
   training_graph_options fused;
   fused.fused_update = true;
-  plan_sweep before(make_training_graph(net, 4), fast_options(1, policy::lossless));
-  plan_sweep after(make_training_graph(net, 4, fused), fast_options(1, policy::lossless));
-  EXPECT_LT(after.beside_bytes(), before.beside_bytes());
+  budget_planner before(make_training_graph(net, 4), fast_options(1, policy::lossless));
+  budget_planner after(make_training_graph(net, 4, fused), fast_options(1, policy::lossless));
+  EXPECT_LT(after.static_bytes(), before.static_bytes());
   const plan p = after.make(after.baseline_bytes() * 3 / 4);
   EXPECT_EQ(findings_of(p), "");
-  EXPECT_EQ(p.sizes.parameter_bytes + p.sizes.workspace_bytes, after.beside_bytes());
+  EXPECT_EQ(p.sizes.parameter_bytes + p.sizes.workspace_bytes, after.static_bytes());
   plan too_little = p;
   too_little.sizes.parameter_bytes -= 64;
   EXPECT_NE(findings_of(too_little), "");
@@ -414,7 +414,7 @@ TEST(sweep, the_budget_that_a_refusal_names_is_enough) {
     SCOPED_TRACE(seed);
     const graph g = random_graph(seed);
     plan_options o = fast_options(seed, policy::lossless);
-    plan_sweep sweep(g, o);
+    budget_planner sweep(g, o);
     const std::int64_t named = named_budget(sweep, 1);
     ASSERT_GT(named, 0);
     EXPECT_LE(sweep.make(named).sizes.planned_peak_total, named);
@@ -437,22 +437,22 @@ TEST(sweep, no_much_smaller_budget_than_the_named_one_would_do) {
   o.swap = true;
   o.evaluations = 50;
   o.relax = false;
-  plan_sweep sweep(g, o);
+  budget_planner sweep(g, o);
   const std::int64_t named = named_budget(sweep, sweep.baseline_bytes() / 20);
-  EXPECT_LE(plan_sweep(g, o).make(named).sizes.planned_peak_total, named);
+  EXPECT_LE(budget_planner(g, o).make(named).sizes.planned_peak_total, named);
   EXPECT_GT(named_budget(sweep, named - named / 20), named - named / 20);
   o.smallest_budget = false;
-  plan_sweep quick(g, o);
+  budget_planner quick(g, o);
   EXPECT_GE(named_budget(quick, sweep.baseline_bytes() / 20), named);
 }
 
-TEST(sweep, with_room_for_maps_as_they_are_no_plan_is_slower_than_the_unplanned_step) {
+TEST(sweep, where_maps_fit_as_they_are_no_plan_is_slower_than_the_unplanned_step) {
   const graph g = models::default_graph(models::find("resnet20"), 64);
   for (const policy chosen : {policy::none, policy::lossless, policy::fp16}) {
     plan_options o;
     o.chosen_policy = chosen;
     o.model = find_machine("rtx");
-    plan_sweep sweep(g, o);
+    budget_planner sweep(g, o);
     const plan p = sweep.make(sweep.baseline_bytes());
     EXPECT_EQ(findings_of(p), "") << to_string(chosen);
     EXPECT_LE(p.times.simulated_ms, p.times.unplanned_ms * (1 + 1e-9)) << to_string(chosen);
@@ -463,10 +463,10 @@ TEST(sweep, with_room_for_maps_as_they_are_no_plan_is_slower_than_the_unplanned_
     plan_options o = fast_options(seed, policies[seed % 4]);
     o.smallest_swap = seed % 2 == 0 ? 64 : 1 << 16;  // with most items small, or none
     o.swap = seed % 3 == 0;
-    plan_sweep sweep(random_graph(seed), o);
+    budget_planner sweep(random_graph(seed), o);
     o.chosen_policy = policy::none;
     o.swap = false;
-    plan_sweep unplanned(random_graph(seed), o);
+    budget_planner unplanned(random_graph(seed), o);
     const plan p = sweep.make(sweep.baseline_bytes());
     EXPECT_EQ(findings_of(p), "") << "seed " << seed;
     const double most = unplanned.make(unplanned.baseline_bytes()).times.simulated_ms;
@@ -481,7 +481,7 @@ TEST(sweep, the_unplanned_choice_keeps_rules_for_tensors_and_forced_forms) {
   o.chosen_policy = policy::lossless;
   o.model = find_machine("rtx");
   o.tensors = {{"*/relu", {"raw"}, true}};
-  plan_sweep denied(g, o);
+  budget_planner denied(g, o);
   const plan p = denied.make(denied.baseline_bytes());
   EXPECT_EQ(findings_of(p), "");
   int relus = 0;
@@ -494,7 +494,7 @@ TEST(sweep, the_unplanned_choice_keeps_rules_for_tensors_and_forced_forms) {
   EXPECT_GT(p.times.simulated_ms, p.times.unplanned_ms);
   o.tensors.clear();
   o.force = "bitmap";
-  plan_sweep forced(g, o);
+  budget_planner forced(g, o);
   const plan q = forced.make(forced.baseline_bytes());
   EXPECT_EQ(findings_of(q), "");
   EXPECT_TRUE(std::any_of(q.choices.begin(), q.choices.end(), [](const stash_choice& c) {
@@ -505,7 +505,7 @@ TEST(sweep, the_unplanned_choice_keeps_rules_for_tensors_and_forced_forms) {
 TEST(sweep, workspaces_of_any_size) {
   graph g = random_graph(3);
   g.ops.front().workspace_bytes = 1001;
-  plan_sweep sweep(g, fast_options(3, policy::lossless));
+  budget_planner sweep(g, fast_options(3, policy::lossless));
   const plan p = sweep.make(sweep.baseline_bytes());
   EXPECT_EQ(findings_of(p), "");
   EXPECT_EQ(p.sizes.workspace_bytes, 1024);
@@ -519,7 +519,7 @@ TEST(sweep, without_the_relaxation_plans_are_valid_too) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     plan_options o = fast_options(seed, policy::lossless);
     o.relax = false;
-    plan_sweep sweep(random_graph(seed), o);
+    budget_planner sweep(random_graph(seed), o);
     try {
       const plan p = sweep.make(sweep.baseline_bytes() * 8 / 10);
       ++plans;
@@ -535,7 +535,7 @@ TEST(sweep, without_the_relaxation_plans_are_valid_too) {
 
 TEST(sweep, a_model_is_asked_for) {
   plan_options o;
-  EXPECT_THROW(plan_sweep(random_graph(1), o), error);
+  EXPECT_THROW(budget_planner(random_graph(1), o), error);
   o.swap = true;
   EXPECT_THROW(make_plan(random_graph(1), o), error);
 }
@@ -552,7 +552,7 @@ TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
   ASSERT_EQ(findings_of(sound), "");
   for (const step_kind kind :
        {step_kind::copy_out, step_kind::wait_out, step_kind::copy_in, step_kind::wait_in}) {
-    // A step that does nothing keeps all the others in their places.
+    // A step that does nothing keeps all the others in their order.
     plan p = sound;
     const std::size_t at = first_step(p, kind);
     p.steps[at] = p.steps[at + 1];

@@ -18,9 +18,10 @@ namespace stash::planner {
 
 /// Refers to all that it is made of; `steps` may change between calls, and is compress(ticks) whenever one is
 /// made. The ops of `g` do not change.
-class tick_view {
+class timeline_of_choice {
  public:
-  tick_view(const graph& g, const option_set& options, const problem& ticks, const step_problem& steps);
+  timeline_of_choice(const graph& g, const option_set& options, const problem& ticks,
+                     const step_problem& steps);
 
   /// Choices of all storages, and when the copies of swapped ones begin and end.
   selection select(const option_choice& choice, const timeline_record& record) const;
@@ -31,8 +32,8 @@ class tick_view {
   /// The step of the simulation that each step of a schedule lies in.
   std::vector<std::int32_t> steps_of(const schedule& s) const;
 
-  /// Of each step of the simulation, the most bytes that lie above the room while it runs.
-  std::vector<std::int64_t> most_above(const placement& placed, std::int64_t room) const;
+  /// Of each step of the simulation, the most bytes that lie above the capacity while it runs.
+  std::vector<std::int64_t> most_above(const placement& placed, std::int64_t capacity) const;
 
  private:
   std::int32_t carrier(std::size_t step) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@ std::size_t count(const graph& g, op_stage stage) {
       std::count_if(g.ops.begin(), g.ops.end(), [&](const op& o) { return o.stage == stage; }));
 }
 
-TEST(stacked, forward_and_mirrored_backward_as_often_as_told) {
+TEST(repeat_graph, forward_and_mirrored_backward_as_often_as_told) {
   for (const graph& g : graphs()) {
-    const graph s = stacked(g, 3);
+    const graph s = repeat_graph(g, 3);
     EXPECT_EQ(count(s, op_stage::forward), 3 * count(g, op_stage::forward));
     EXPECT_EQ(count(s, op_stage::backward), 3 * count(g, op_stage::backward));
     EXPECT_EQ(count(s, op_stage::update), count(g, op_stage::update));
@@ -40,9 +40,9 @@ TEST(stacked, forward_and_mirrored_backward_as_often_as_told) {
   }
 }
 
-TEST(stacked, copies_have_maps_of_their_own_and_share_parameters) {
+TEST(repeat_graph, copies_have_maps_of_their_own_and_share_parameters) {
   for (const graph& g : graphs()) {
-    const graph s = stacked(g, 2);
+    const graph s = repeat_graph(g, 2);
     std::size_t own = 0;
     for (const storage& x : g.storages) {
       own += x.role == storage_role::feature_map || x.role == storage_role::gradient ||
@@ -62,23 +62,23 @@ TEST(stacked, copies_have_maps_of_their_own_and_share_parameters) {
   }
 }
 
-TEST(stacked, plans_are_valid_and_keep_every_copy) {
+TEST(repeat_graph, plans_are_valid_and_keep_every_copy) {
   for (const graph& g : graphs()) {
     plan_options options;
     options.chosen_policy = policy::none;
     const plan once = make_plan(g, options);
-    const plan thrice = make_plan(stacked(g, 3), options);
+    const plan thrice = make_plan(repeat_graph(g, 3), options);
     EXPECT_THAT(validate(thrice), IsEmpty());
     EXPECT_GT(thrice.sizes.boundary, 2 * once.sizes.boundary);
   }
 }
 
-TEST(stacked, once_is_the_graph_itself_and_less_is_refused) {
+TEST(repeat_graph, once_is_the_graph_itself_and_less_is_refused) {
   for (const graph& g : graphs()) {
-    EXPECT_EQ(stacked(g, 1).ops.size(), g.ops.size());
-    EXPECT_EQ(stacked(g, 1).name, g.name);
-    EXPECT_THROW(stacked(g, 0), error);
-    EXPECT_THROW(stacked(g, 2'000'000'000), error);
+    EXPECT_EQ(repeat_graph(g, 1).ops.size(), g.ops.size());
+    EXPECT_EQ(repeat_graph(g, 1).name, g.name);
+    EXPECT_THROW(repeat_graph(g, 0), error);
+    EXPECT_THROW(repeat_graph(g, 2'000'000'000), error);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -58,9 +58,10 @@ class copy_of {
 
 }  // namespace
 
-graph stacked(const graph& g, int times) {
+graph repeat_graph(const graph& g, int times) {
   if (times < 1) {
-    throw error(errc::invalid_argument, fmt::format("stacked: times: expected at least 1, got {}", times));
+    throw error(errc::invalid_argument,
+                fmt::format("repeat_graph: times: expected at least 1, got {}", times));
   }
   check_graph(g);
   graph result;
@@ -73,9 +74,10 @@ graph stacked(const graph& g, int times) {
     forward_ops += o.stage == op_stage::forward ? 1 : 0;
   const std::size_t parts = g.ops.size() + g.storages.size() + 1;
   if (parts > 100'000'000 / static_cast<std::size_t>(times)) {
-    throw error(errc::invalid_argument,
-                fmt::format("stacked: times: expected at most 10^8 ops and storages, got {} of them {} times",
-                            parts, times));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("repeat_graph: times: expected at most 10^8 ops and storages, got {} of them {} times",
+                    parts, times));
   }
   std::vector<copy_of> copies;
   copies.reserve(static_cast<std::size_t>(times));

@@ -19,13 +19,13 @@ struct plan_load {
 };
 
 /// What is found for one budget serves the next ones too: asked for in rising order, plans never get slower.
-class plan_sweep {
+class budget_planner {
  public:
   /// `options.model` must be set; budget_bytes is not read. Throws like make_plan().
-  plan_sweep(const graph& g, const plan_options& options);
-  ~plan_sweep();
-  plan_sweep(const plan_sweep&) = delete;
-  plan_sweep& operator=(const plan_sweep&) = delete;
+  budget_planner(const graph& g, const plan_options& options);
+  ~budget_planner();
+  budget_planner(const budget_planner&) = delete;
+  budget_planner& operator=(const budget_planner&) = delete;
 
   /// With a policy that has a rule (docs/policies.md), the plan of that rule. Otherwise
   /// the fastest plan found whose planned_peak_total is within the budget (0: the model's memory, or no
@@ -44,7 +44,7 @@ class plan_sweep {
   std::int64_t baseline_bytes() const;
 
   /// The part of it that no plan changes: parameters and workspace.
-  std::int64_t beside_bytes() const;
+  std::int64_t static_bytes() const;
 
  private:
   class state;

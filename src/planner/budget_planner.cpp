@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/sweep.hpp"
+#include "planner/budget_planner.hpp"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@
 #include "planner/time/fastest.hpp"
 #include "planner/time/items.hpp"
 #include "planner/time/layout_fit.hpp"
-#include "planner/time/tick_view.hpp"
 #include "planner/time/timeline.hpp"
+#include "planner/time/timeline_of_choice.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
@@ -28,8 +28,8 @@ namespace {
 constexpr int most_attempts = 8;
 constexpr int rounds_of_rule = 12;
 constexpr std::size_t most_steps_of_thorough = 5000;
-// What a limit is lowered by at least, as a part of the room: less would seldom change anything.
-constexpr std::int64_t least_parts_of_room = 2000;
+// What a limit is lowered by at least, as a part of the capacity: less would seldom change anything.
+constexpr std::int64_t least_parts_of_capacity = 2000;
 
 // How closely the smallest budget is told.
 constexpr std::int64_t parts_of_named_budget = 100;
@@ -43,16 +43,16 @@ std::size_t index(std::int32_t id) {
 
 }  // namespace
 
-class plan_sweep::state {
+class budget_planner::state {
  public:
   state(const graph& g, const plan_options& options)
-      : g_(g), options_(options), facts_(g_), beside_(parameter_bytes(g_) + workspace_bytes(g_)) {
+      : g_(g), options_(options), facts_(g_), static_bytes_(parameter_bytes(g_) + workspace_bytes(g_)) {
     options_.swap = options.swap && swaps(options.chosen_policy);
     if (options.model->pinned) {
       if (options.chosen_policy != policy::automatic) {
         throw error(
             errc::invalid_argument,
-            fmt::format("plan_sweep: options: expected policy auto for the machine {}, which is pinned "
+            fmt::format("budget_planner: options: expected policy auto for the machine {}, which is pinned "
                         "for comparison (raw, fp16 and swap), got {}",
                         options.model->name, to_string(options.chosen_policy)));
       }
@@ -88,29 +88,29 @@ class plan_sweep::state {
   }
 
   plan make(std::int64_t budget) {
-    const std::int64_t given = budget;
+    const std::int64_t requested = budget;
     if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit();
-    const std::int64_t room = budget - beside_;
-    if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
-    searched s = search_within(room);
-    add_unplanned(room, s.fits ? s.fitted.ms : std::numeric_limits<double>::infinity());
-    // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
+    const std::int64_t capacity = budget - static_bytes_;
+    if (has_rule(options_.chosen_policy)) return make_by_rule(requested, budget);
+    searched s = search_within(capacity);
+    add_unplanned(capacity, s.fits ? s.fitted.ms : std::numeric_limits<double>::infinity());
+    // More capacity lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
     const placed_choice* best = s.fits ? &s.fitted : nullptr;
     for (const placed_choice& known : known_) {
-      if (known.where.height <= room && (best == nullptr || known.ms <= best->ms)) best = &known;
+      if (known.where.height <= capacity && (best == nullptr || known.ms <= best->ms)) best = &known;
     }
     if (best == nullptr) {
-      placed_choice simple = simple_plan(room);
-      if (simple.where.height > room) refuse(budget, room, s.missing);
+      placed_choice simple = simple_plan(capacity);
+      if (simple.where.height > capacity) refuse(budget, capacity, s.missing);
       best = &known_.emplace_back(std::move(simple));
     } else if (best == &s.fitted) {
       best = &known_.emplace_back(std::move(s.fitted));
     }
     plan_options own = options_;
-    own.budget_bytes = given;
+    own.budget_bytes = requested;
     plan p = assemble(g_, own, facts_, best->chosen, best->where);
-    if (s.certified) p.certificate = certificate_of(s.prices, room);
+    if (s.certified) p.certificate = certificate_of(s.prices, capacity);
     p.times = {options_.model->name, unplanned_ms_, best->ms, std::min(s.bound_ms, best->ms), s.certified};
     set_timeline(p, *options_.model, best->times);
     say_proven_bound(p);
@@ -121,19 +121,19 @@ class plan_sweep::state {
   const plan_load& load() const { return load_; }
 
   double greedy_ms(std::int64_t budget) {
-    steps_.limit = budget - beside_;
+    steps_.limit = budget - static_bytes_;
     simulator sim(steps_);
     const simulated s = sim.run(greedy_largest_first(steps_, sim));
     return s.feasible ? s.ms : -1.0;
   }
 
-  std::int64_t baseline() const { return baseline_.height + beside_; }
-  std::int64_t beside() const { return beside_; }
+  std::int64_t baseline() const { return baseline_.height + static_bytes_; }
+  std::int64_t static_bytes() const { return static_bytes_; }
 
  private:
   std::int64_t no_limit() const { return std::max(plenty, baseline()); }
 
-  // The fastest choice for a room. With `certified`, the relaxation's prices and bound.
+  // The fastest choice for a capacity. With `certified`, the relaxation's prices and bound.
   struct searched {
     placed_choice fitted;
     bool fits = false;         ///< its layout does
@@ -142,21 +142,21 @@ class plan_sweep::state {
     double bound_ms = 0.0;
     dual_prices prices;
   };
-  searched search_within(std::int64_t room) {
+  searched search_within(std::int64_t capacity) {
     const std::int64_t host = problem_.link.host_bytes;
-    searched result = search_within(room, host);
+    searched result = search_within(capacity, host);
     if (result.fits || host == INT64_MAX) return result;
     // What fits device and host is hard to find where both are short. A choice that does not know of the
     // host's limit may keep it, too.
-    searched other = search_within(room, INT64_MAX);
+    searched other = search_within(capacity, INT64_MAX);
     result.fits = other.fits && beyond_host(other.fitted.where) == 0;
     if (result.fits) result.fitted = std::move(other.fitted);
     return result;
   }
 
-  searched search_within(std::int64_t room, std::int64_t host) {
+  searched search_within(std::int64_t capacity, std::int64_t host) {
     searched result;
-    std::int64_t limit = room;
+    std::int64_t limit = capacity;
     steps_.link.host_bytes = host;
     // Layout needs more than what is live now and then, on the device and on the host: ask for less until it
     // fits.
@@ -175,7 +175,7 @@ class plan_sweep::state {
         limits.starts.push_back(result.fitted.choice);
       }
       for (const placed_choice& known : known_) {
-        if (known.where.height <= room) limits.starts.push_back(known.choice);
+        if (known.where.height <= capacity) limits.starts.push_back(known.choice);
       }
       fastest_choice found = find_fastest(steps_, limits);
       if (attempt == 0) {
@@ -190,8 +190,8 @@ class plan_sweep::state {
       if (!found.found) break;
       // More rounds are worth their time where layouts are quick and nothing else was tried yet.
       const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
-      result.fitted = fitter_.fit(found, room, thorough);
-      result.fits = result.fitted.where.height <= room;
+      result.fitted = fitter_.fit(found, capacity, thorough);
+      result.fits = result.fitted.where.height <= capacity;
       const bool capped = result.fits && host != INT64_MAX;
       if (const std::int64_t beyond = capped ? beyond_host(result.fitted.where) : 0; beyond > 0) {
         result.fits = false;
@@ -199,7 +199,8 @@ class plan_sweep::state {
         continue;
       }
       if (result.fits) break;
-      limit -= std::max(result.fitted.where.height - room, room / least_parts_of_room) * (1 + attempt / 2);
+      limit -= std::max(result.fitted.where.height - capacity, capacity / least_parts_of_capacity) *
+               (1 + attempt / 2);
     }
     return result;
   }
@@ -215,11 +216,11 @@ class plan_sweep::state {
     ruled decision;
     placed_choice placed;
   };
-  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room, std::int64_t host) {
+  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t capacity, std::int64_t host) {
     problem ticks = problem_;
     ticks.link.host_bytes = host;
     const ruled decision =
-        apply_rule(options_.chosen_policy, {g_, set_, limit, beside_, options_.swap_all}, ticks);
+        apply_rule(options_.chosen_policy, {g_, set_, limit, static_bytes_, options_.swap_all}, ticks);
     steps_ = compress(ticks);
     steps_.limit = limit;
     simulator sim(steps_);
@@ -230,42 +231,43 @@ class plan_sweep::state {
       const simulated s = decision.late ? sim.run_late(c, record)
                                         : sim.run(c, std::numeric_limits<double>::infinity(), &record);
       if (!s.feasible) break;
-      placed_choice p = place_choice(c, s, record, room, quick_layout_work);
+      placed_choice p = place_choice(c, s, record, capacity, quick_layout_work);
       const placement where = p.where;
       if (!lowest || where.height < lowest->placed.where.height) lowest = {decision, std::move(p)};
-      if (where.height <= room || options_.chosen_policy == policy::gist) break;
-      tighten(where, room);
+      if (where.height <= capacity || options_.chosen_policy == policy::gist) break;
+      tighten(where, capacity);
     }
     return lowest;
   }
 
-  plan make_by_rule(std::int64_t given, std::int64_t budget) {
-    const std::int64_t room = budget - beside_;
+  plan make_by_rule(std::int64_t requested, std::int64_t budget) {
+    const std::int64_t capacity = budget - static_bytes_;
     std::optional<placed_rule> result;
-    std::int64_t limit = room, host = problem_.link.host_bytes;
+    std::int64_t limit = capacity, host = problem_.link.host_bytes;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
-      result = by_rule(limit, room, host);
+      result = by_rule(limit, capacity, host);
       if (!result) break;
       const placement& where = result->placed.where;
-      const std::int64_t beyond = where.height <= room ? beyond_host(where) : 0;
-      if (where.height <= room && beyond == 0) break;
+      const std::int64_t beyond = where.height <= capacity ? beyond_host(where) : 0;
+      if (where.height <= capacity && beyond == 0) break;
       if (beyond > 0) {
         host = std::max<std::int64_t>(0, host - beyond);
         result.reset();
       } else {
-        limit -= where.height - room;
+        limit -= where.height - capacity;
       }
     }
     // What does not fit with less still says what would do.
-    std::int64_t more = std::max(room, working_set_wall(g_).bytes);
+    std::int64_t more = std::max(capacity, working_set_wall(g_).bytes);
     for (int attempt = 0; !result && attempt < 400; ++attempt, more += more / 24 + 1) {
       result = by_rule(more, more, host);
       if (result && beyond_host(result->placed.where) > 0) result.reset();
     }
     if (!result) refuse_host(budget);
-    if (result->placed.where.height > room) refuse_budget(g_, result->placed.where, beside_, budget);
+    if (result->placed.where.height > capacity)
+      refuse_budget(g_, result->placed.where, static_bytes_, budget);
     steps_ = compress(problem_);
-    steps_.limit = room;
+    steps_.limit = capacity;
     double bound = least_ms(steps_);
     relaxed r;
     // Gist's options are one per storage: a bound for these says nothing.
@@ -273,11 +275,11 @@ class plan_sweep::state {
       r = relax(steps_, relaxed_steps(steps_.ms.size()), options_.stop);
     if (r.solved) bound = bound_from(steps_, r.prices);
     plan_options own = options_;
-    own.budget_bytes = given;
+    own.budget_bytes = requested;
     count_load(result->decision.choice);
     load_.parameters = result->decision.parameters;
     plan p = assemble(g_, own, facts_, result->placed.chosen, std::move(result->placed.where));
-    if (r.solved) p.certificate = certificate_of(r.prices, room);
+    if (r.solved) p.certificate = certificate_of(r.prices, capacity);
     p.times = {options_.model->name, unplanned_ms_, result->placed.ms, std::min(bound, result->placed.ms),
                r.solved};
     set_timeline(p, *options_.model, result->placed.times);
@@ -285,7 +287,7 @@ class plan_sweep::state {
     return p;
   }
 
-  // A rule that moves more than there is room for on the host, whatever the budget.
+  // A rule that moves more than the host can take, whatever the budget.
   [[noreturn]] void refuse_host(std::int64_t budget) const {
     const std::int64_t host = problem_.link.host_bytes;
     throw error(
@@ -313,9 +315,9 @@ class plan_sweep::state {
     }
   }
 
-  bound_certificate certificate_of(const dual_prices& d, std::int64_t room) const {
+  bound_certificate certificate_of(const dual_prices& d, std::int64_t capacity) const {
     bound_certificate c;
-    c.limit_bytes = room;
+    c.limit_bytes = capacity;
     c.first_tick = steps_.first_tick;
     for_each_price_row(d, [&](const char* name, const std::vector<double>& list) {
       bound_certificate::row_prices row{name, {}};
@@ -327,15 +329,15 @@ class plan_sweep::state {
     return c;
   }
 
-  // Takes from the steps in which blocks stand out of the room what they stand out.
-  void tighten(const placement& placed, std::int64_t room) {
+  // Takes from the steps in which blocks stand out of the capacity what they stand out.
+  void tighten(const placement& placed, std::int64_t capacity) {
     const std::vector<std::int32_t> step = view_.steps_of(placed.steps);
     std::vector<std::int64_t> out(steps_.ms.size(), 0);
-    if (!placed.laid_out) out = view_.most_above(placed, room);
+    if (!placed.laid_out) out = view_.most_above(placed, capacity);
     for (const buffer& b : placed.steps.buffers) {
-      if (b.form == buffer_form::host || b.offset + b.bytes <= room) continue;
+      if (b.form == buffer_form::host || b.offset + b.bytes <= capacity) continue;
       for (std::int32_t k = step[index(b.first_step)]; k <= step[index(b.last_step)]; ++k)
-        out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - room);
+        out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - capacity);
     }
     for (std::size_t k = 0; k < out.size(); ++k)
       steps_.fixed[k] += out[k];
@@ -354,12 +356,12 @@ class plan_sweep::state {
   }
 
   // What picks of configurations are without moving anything.
-  option_choice unmoved(const picks& wanted) const {
+  option_choice unmoved(const picks& configurations) const {
     option_choice choice(steps_.items.size(), 0);
     for (std::size_t i = 0; i < choice.size(); ++i) {
       const std::vector<item_option>& options = steps_.items[i].options;
       const auto at = std::find_if(options.begin(), options.end(), [&](const item_option& o) {
-        return o.swapped == 0 && index(o.configuration) == wanted[i];
+        return o.swapped == 0 && index(o.configuration) == configurations[i];
       });
       if (at != options.end()) choice[i] = static_cast<std::int32_t>(at - options.begin());
     }
@@ -395,19 +397,19 @@ class plan_sweep::state {
 
   static bool decides_alike(const component& c, const configuration& f, const component& other,
                             std::size_t pick) {
-    const configuration& wanted = other.configurations[pick];
-    return c.storages == other.storages && c.ops == other.ops && f.alternatives == wanted.alternatives &&
-           std::equal(f.choices.begin(), f.choices.end(), wanted.choices.begin(), wanted.choices.end(),
+    const configuration& picked = other.configurations[pick];
+    return c.storages == other.storages && c.ops == other.ops && f.alternatives == picked.alternatives &&
+           std::equal(f.choices.begin(), f.choices.end(), picked.choices.begin(), picked.choices.end(),
                       [](const stash_choice& a, const stash_choice& b) {
                         return a.kind == b.kind && to_string(a.stored) == to_string(b.stored);
                       });
   }
 
-  // With room for the maps as they are no plan needs to be slower than the unplanned step. The search may
+  // If the maps fit as they are, no plan needs to be slower than the unplanned step. The search may
   // miss that: where steps are joined it counts more bytes than a layout takes.
-  void add_unplanned(std::int64_t room, double ms) {
+  void add_unplanned(std::int64_t capacity, double ms) {
     for (unplanned_choice& u : unplanned_) {
-      if (u.ms >= ms || u.max_live > room) continue;
+      if (u.ms >= ms || u.max_live > capacity) continue;
       steps_.limit = no_limit();
       timeline_record record;
       simulator sim(steps_);
@@ -416,9 +418,9 @@ class plan_sweep::state {
       selection chosen = view_.select(u.choice, record);
       schedule steps = facts_.build(chosen, options_);
       u.max_live = without_layout(steps).max_live;
-      if (u.max_live > room) continue;
-      placement where = place_within(options_, std::move(steps), room, quick_layout_work, &baseline_);
-      if (where.height > room) continue;
+      if (u.max_live > capacity) continue;
+      placement where = place_within(options_, std::move(steps), capacity, quick_layout_work, &baseline_);
+      if (where.height > capacity) continue;
       known_.push_back(
           {u.choice, std::move(chosen), std::move(where), view_.times_of(u.choice, record), u.ms});
       ms = u.ms;
@@ -426,10 +428,10 @@ class plan_sweep::state {
   }
 
   placed_choice place_choice(const option_choice& choice, const simulated& s, const timeline_record& record,
-                             std::optional<std::int64_t> room = {},
+                             std::optional<std::int64_t> capacity = {},
                              std::int64_t work = default_layout_work) const {
     selection chosen = view_.select(choice, record);
-    placement where = place_within(options_, facts_.build(chosen, options_), room, work);
+    placement where = place_within(options_, facts_.build(chosen, options_), capacity, work);
     return {choice, std::move(chosen), std::move(where), view_.times_of(choice, record), s.ms};
   }
 
@@ -480,10 +482,10 @@ class plan_sweep::state {
     return m && m->where.height <= unmoved_plan().where.height ? *m : unmoved_plan();
   }
 
-  // A plan within little more than `room`, found without searching.
-  placement quick_plan_above(std::int64_t room, std::int64_t missing) {
+  // A plan within little more than `capacity`, found without searching.
+  placement quick_plan_above(std::int64_t capacity, std::int64_t missing) {
     const placement& unmoved = unmoved_plan().where;
-    std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(missing, 1);
+    std::int64_t limit = std::max<std::int64_t>(capacity, 0) + std::max<std::int64_t>(missing, 1);
     for (int attempt = 0; attempt < 60 && limit < unmoved.height; ++attempt) {
       missing = 0;
       std::optional<placed_choice> m = first_plan(limit, missing);
@@ -491,16 +493,16 @@ class plan_sweep::state {
         limit += std::max(missing, limit / 64 + 1);
         continue;
       }
-      if (m->where.height > room && m->where.height <= limit) return std::move(m->where);
+      if (m->where.height > capacity && m->where.height <= limit) return std::move(m->where);
       limit = std::max(limit + limit / 256 + 1, m->where.height);
     }
     return unmoved;
   }
 
   // Names a budget for which make() has a plan.
-  [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, std::int64_t missing) {
-    placement enough = options_.smallest_budget ? unmoved_plan().where : quick_plan_above(room, missing);
-    std::int64_t too_little = std::max(room, working_set_wall(g_).bytes);
+  [[noreturn]] void refuse(std::int64_t budget, std::int64_t capacity, std::int64_t missing) {
+    placement enough = options_.smallest_budget ? unmoved_plan().where : quick_plan_above(capacity, missing);
+    std::int64_t too_little = std::max(capacity, working_set_wall(g_).bytes);
     while (options_.smallest_budget && enough.height - too_little > enough.height / parts_of_named_budget) {
       const std::int64_t between = too_little + (enough.height - too_little) / 2;
       searched s = search_within(between);
@@ -511,7 +513,7 @@ class plan_sweep::state {
         too_little = between;
       }
     }
-    refuse_budget(g_, enough, beside_, budget);
+    refuse_budget(g_, enough, static_bytes_, budget);
   }
 
   graph g_;
@@ -520,9 +522,9 @@ class plan_sweep::state {
   option_set set_;
   problem problem_;
   step_problem steps_;
-  tick_view view_{g_, set_, problem_, steps_};
+  timeline_of_choice view_{g_, set_, problem_, steps_};
   layout_fitter fitter_{steps_, view_, facts_, options_};
-  std::int64_t beside_ = 0;
+  std::int64_t static_bytes_ = 0;
   placement baseline_;  ///< nothing encoded or moved
   double unplanned_ms_ = 0.0;
   std::vector<placed_choice> known_;
@@ -537,34 +539,34 @@ class plan_sweep::state {
   plan_load load_;
 };
 
-plan_sweep::plan_sweep(const graph& g, const plan_options& options) {
+budget_planner::budget_planner(const graph& g, const plan_options& options) {
   if (!options.model) {
-    throw error(errc::invalid_argument, "plan_sweep: options: expected a model of the machine, got none");
+    throw error(errc::invalid_argument, "budget_planner: options: expected a model of the machine, got none");
   }
   check_total_bytes(g);
   state_ = std::make_unique<state>(g, options);
 }
 
-plan_sweep::~plan_sweep() = default;
+budget_planner::~budget_planner() = default;
 
-plan plan_sweep::make(std::int64_t budget_bytes) {
+plan budget_planner::make(std::int64_t budget_bytes) {
   return state_->make(budget_bytes);
 }
 
-const plan_load& plan_sweep::load() const {
+const plan_load& budget_planner::load() const {
   return state_->load();
 }
 
-double plan_sweep::greedy_ms(std::int64_t budget_bytes) {
+double budget_planner::greedy_ms(std::int64_t budget_bytes) {
   return state_->greedy_ms(budget_bytes);
 }
 
-std::int64_t plan_sweep::baseline_bytes() const {
+std::int64_t budget_planner::baseline_bytes() const {
   return state_->baseline();
 }
 
-std::int64_t plan_sweep::beside_bytes() const {
-  return state_->beside();
+std::int64_t budget_planner::static_bytes() const {
+  return state_->static_bytes();
 }
 
 }  // namespace stash::planner
