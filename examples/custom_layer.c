@@ -33,7 +33,7 @@ static void heard(void* user, const stash_event* event) {
   (void)user;
   if (event->kind == STASH_EVENT_OVERFLOW) {
     printf("  %s outgrew its %llu bytes: %llu bytes are taken\n", event->tensor,
-           (unsigned long long)event->available_bytes, (unsigned long long)event->wanted_bytes);
+           (unsigned long long)event->available_bytes, (unsigned long long)event->required_bytes);
   }
 }
 

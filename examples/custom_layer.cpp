@@ -93,7 +93,7 @@ class conv_relu_pool {
   static void heard(void* /*user*/, const stash::event& what) {
     std::printf("  %.*s of %.*s: %llu bytes wanted\n", static_cast<int>(to_string(what.kind).size()),
                 to_string(what.kind).data(), static_cast<int>(what.tensor.size()), what.tensor.data(),
-                static_cast<unsigned long long>(what.wanted_bytes));
+                static_cast<unsigned long long>(what.required_bytes));
   }
 
   conv_sizes sizes_;

@@ -59,7 +59,7 @@ static_assert(offsetof(stash_handle_options, capacity) == 8 && offsetof(stash_ha
               offsetof(stash_handle_options, notify_user) == 32 &&
               offsetof(stash_handle_options, name) == 40);
 static_assert(offsetof(stash_event, kind) == 8 && offsetof(stash_event, tensor) == 16 &&
-              offsetof(stash_event, wanted_bytes) == 24 && offsetof(stash_event, available_bytes) == 32 &&
+              offsetof(stash_event, required_bytes) == 24 && offsetof(stash_event, available_bytes) == 32 &&
               offsetof(stash_event, step) == 40);
 static_assert(offsetof(stash_plan_options, policy) == 8 && offsetof(stash_plan_options, force) == 16 &&
               offsetof(stash_plan_options, machine) == 24 &&

@@ -37,7 +37,7 @@ struct listener {
   event_sink sink() {
     return {[](void* user, const event& what) {
               static_cast<listener*>(user)->events.push_back(
-                  {what.kind, std::string(what.tensor), what.wanted_bytes, what.available_bytes});
+                  {what.kind, std::string(what.tensor), what.required_bytes, what.available_bytes});
             },
             this};
   }

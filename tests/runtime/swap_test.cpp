@@ -337,7 +337,7 @@ TEST(swap, what_comes_back_late_is_heard_of) {
     std::vector<std::string> names;
     static void hear(void* user, const event& what) {
       EXPECT_EQ(what.kind, event_kind::late);
-      EXPECT_EQ(what.wanted_bytes, 100U);
+      EXPECT_EQ(what.required_bytes, 100U);
       EXPECT_EQ(what.available_bytes, 0U);
       static_cast<heard*>(user)->names.emplace_back(what.tensor);
     }
