@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/format/philox.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/pooling/pool_backward.hpp"
 #include "encoders/pooling/pool_general_backward.hpp"

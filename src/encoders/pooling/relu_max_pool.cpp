@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/layers/sign_source.hpp"
 #include "encoders/pooling/pool_backward.hpp"
