@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What stands behind the opaque handles that more than one unit knows.
+/// The types of the opaque handles that more than one unit knows.
 
 #include <cstdint>
 #include <memory>

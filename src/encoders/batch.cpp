@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "encoders/overlap_check.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -44,7 +44,7 @@ struct item_access {
   const bool a_writes = a.what.how == use::written;
   const item_access &written = a_writes ? a : b, &other = a_writes ? b : a;
   fail_overlap(fmt::format("{}: items[{}]", function, written.item), written.what,
-             fmt::format("items[{}].", other.item), other.what);
+               fmt::format("items[{}].", other.item), other.what);
 }
 
 /// No item may write what another reads or writes. Outputs and arenas are sorted by address, a number of them
@@ -54,7 +54,9 @@ void check_item_overlap(std::string_view function, std::span<const Item> items) 
   constexpr std::size_t capacity = 256, most_of_item = 3;
   if (items.size() < 2) return;
   std::array<item_access, capacity> sorted;
-  const auto is_sorted_in = [](const memory_access& p) { return p.how == use::written || p.how == use::shared; };
+  const auto is_sorted_in = [](const memory_access& p) {
+    return p.how == use::written || p.how == use::shared;
+  };
   for (std::size_t first = 0, last = 0; first < items.size(); first = last) {
     auto end = sorted.begin();
     for (; last < items.size() && sorted.end() - end >= std::ptrdiff_t{most_of_item}; ++last) {

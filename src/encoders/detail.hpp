@@ -139,7 +139,8 @@ void parallel_for(const execution_context& context, std::int64_t count, std::int
 }
 
 /// Runs body(tile, first_element, length) for every tile of 1,024 elements (the last may be shorter). A tile
-/// starts at a whole byte of every plane, so tiles can be written concurrently. finish() runs on each thread after its tiles.
+/// starts at a whole byte of every plane, so tiles can be written concurrently. finish() runs on each thread
+/// after its tiles.
 template <class Body, class Finish>
 void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body,
                    const Finish& finish) {

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "encoders/overlap_check.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -105,10 +105,11 @@ void clear_padding(void* data, std::size_t used, std::size_t padded) {
 
 template <class Item>
 void check_overlap(std::string_view function, const Item& item, void* workspace = nullptr,
-                 std::size_t bytes = 0) {
+                   std::size_t bytes = 0) {
   call_memory memory(function);
   accesses_of(
-      item, use::written, [&memory](const memory_access& p) __attribute__((always_inline)) { memory.add(p); });
+      item,
+      use::written, [&memory](const memory_access& p) __attribute__((always_inline)) { memory.add(p); });
   memory.writes("workspace", workspace, bytes);
 }
 

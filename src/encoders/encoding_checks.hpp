@@ -32,8 +32,8 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
 /// What the encoded form may use at most of `view`, and its arena, to take(access).
 template <class View, class Take>
 [[gnu::always_inline]] inline void accesses_of_stored(const char* argument, const encoding& e, dtype source,
-                                                    std::int64_t elements, const View& view, use bytes,
-                                                    use arena, const Take& take) {
+                                                      std::int64_t elements, const View& view, use bytes,
+                                                      use arena, const Take& take) {
   accesses_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
   if (e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr) {
     accesses_of_arena(argument, view.overflow, arena, take);
@@ -44,12 +44,12 @@ template <class Take>
 [[gnu::always_inline]] inline void accesses_of(const encode_item& item, use arena, const Take& take) {
   take(memory_access{extent_of(item.input), use::read, "input", ""});
   accesses_of_stored("output", item.how, item.input.type, item.input.elements(), item.output, use::written,
-                   arena, take);
+                     arena, take);
 }
 template <class Take>
 [[gnu::always_inline]] inline void accesses_of(const decode_item& item, use /*arena*/, const Take& take) {
   accesses_of_stored("input", item.how, item.output.type, item.output.elements(), item.input, use::read,
-                   use::read, take);
+                     use::read, take);
   take(memory_access{extent_of(item.output), use::written, "output", ""});
 }
 

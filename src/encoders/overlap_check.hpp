@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Checks that what a call writes overlaps neither what it reads nor whatever else it writes. An overlap would give wrong data with a good status. Only addresses are compared, so memory of a device is checked like any other.
+/// Checks that what a call writes overlaps neither what it reads nor whatever else it writes. An overlap
+/// would give wrong data with a good status. Only addresses are compared, so memory of a device is checked
+/// like any other.
 
 #include <algorithm>
 #include <array>
@@ -65,23 +67,23 @@ struct memory_access {
 };
 
 /// Throws error(invalid_argument): `written` overlaps `other`. The prefix stands before other's name.
-[[noreturn]] void fail_overlap(std::string_view function, const memory_access& written, std::string_view prefix,
-                             const memory_access& other, bool in_place = false);
+[[noreturn]] void fail_overlap(std::string_view function, const memory_access& written,
+                               std::string_view prefix, const memory_access& other, bool in_place = false);
 
-// Accesses are added and compared inline, so that they stay in registers: one that is put together in memory and
-// copied at once waits for its own stores, a quarter of the time of a call on a small map.
+// Accesses are added and compared inline, so that they stay in registers: one that is put together in memory
+// and copied at once waits for its own stores, a quarter of the time of a call on a small map.
 
 /// Gives the accesses to encoded bytes of which at most `most` are used, and of their report, to take().
 template <class View, class Take>
-[[gnu::always_inline]] inline void accesses_of_encoded(const char* argument, const View& view, std::size_t most,
-                                                     use bytes, const Take& take) {
+[[gnu::always_inline]] inline void accesses_of_encoded(const char* argument, const View& view,
+                                                       std::size_t most, use bytes, const Take& take) {
   take(memory_access{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
   take(memory_access{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
 }
 /// The same for its arena, which may be null.
 template <class Take>
 [[gnu::always_inline]] inline void accesses_of_arena(const char* argument, const overflow_arena* arena,
-                                                   use bytes, const Take& take) {
+                                                     use bytes, const Take& take) {
   if (arena == nullptr) return;
   constexpr std::size_t counter = sizeof(std::uint64_t);
   const use counters = bytes == use::read ? use::read : use::counted;
@@ -91,7 +93,8 @@ template <class Take>
   take(memory_access{extent_of(arena->host_claimed, counter), counters, argument, ".overflow.host_claimed"});
 }
 
-/// The memory of one call, added access by access after the arguments have been checked by themselves. Each access is compared with those before it: error(invalid_argument) for the first that overlaps.
+/// The memory of one call, added access by access after the arguments have been checked by themselves. Each
+/// access is compared with those before it: error(invalid_argument) for the first that overlaps.
 class call_memory {
  public:
   explicit call_memory(std::string_view function) noexcept : function_(function) {}

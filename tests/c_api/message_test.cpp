@@ -24,8 +24,8 @@ TEST(c_messages, functions_are_those_that_were_called) {
   EXPECT_EQ(message("stash_do: x.y: expected 0, got 1"), "stash_do: x.y: expected 0, got 1");
   EXPECT_EQ(message("encode: STASH_CPU_TARGET: expected one, got none", {{}, "handle"}),
             "stash_do: STASH_CPU_TARGET: expected one, got none");
-  EXPECT_EQ(message("memory_resource::allocate: bytes: expected room for 3 bytes aligned to 1, got none"),
-            "stash_do: memory: expected room for 3 bytes aligned to 1, got none");
+  EXPECT_EQ(message("memory_resource::allocate: bytes: expected memory for 3 bytes aligned to 1, got none"),
+            "stash_do: memory: expected memory for 3 bytes aligned to 1, got none");
 }
 
 TEST(c_messages, texts_of_another_form_stay_whole) {

@@ -12,7 +12,7 @@
 #include "c_api/support.hpp"
 #include "encoders/support.hpp"
 #include "support/failing_allocations.hpp"
-#include "support/no_room_for_threads.hpp"
+#include "support/no_new_threads.hpp"
 
 namespace {
 
@@ -184,10 +184,10 @@ TEST_F(c_swap, full_memory_is_said) {
   EXPECT_EQ(statistics_of(swaps).failures, 1U);
 }
 
-TEST_F(c_swap, no_room_for_a_thread_is_out_of_memory) {
+TEST_F(c_swap, failure_to_start_a_thread_is_out_of_memory) {
   stash_swapper* another = nullptr;
   {
-    const no_room_for_threads none;
+    const no_new_threads none;
     EXPECT_EQ(stash_swapper_create(nullptr, &another), STASH_OUT_OF_MEMORY) << last_error();
   }
   EXPECT_EQ(another, nullptr);

@@ -82,7 +82,7 @@ TEST(memory, what_does_not_exist_is_out_of_memory) {
   } catch (const error& e) {
     EXPECT_STREQ(
         e.what(),
-        "memory_resource::allocate: bytes: expected room for 9223372036854775807 bytes aligned to 64, "
+        "memory_resource::allocate: bytes: expected memory for 9223372036854775807 bytes aligned to 64, "
         "got none");
   }
 }

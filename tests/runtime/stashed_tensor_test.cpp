@@ -342,9 +342,9 @@ TEST(stashed_tensor, errors_name_the_tensor) {
   counting_memory none(host_memory(), 100);
   const encoding e = parse_encoding("raw");
   EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none, .name = "conv1"}); }),
-            "stashed_tensor: conv1: expected room for 440 bytes aligned to 64, got none");
+            "stashed_tensor: conv1: expected memory for 440 bytes aligned to 64, got none");
   EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none}); }),
-            "memory_resource::allocate: bytes: expected room for 440 bytes aligned to 64, got none");
+            "memory_resource::allocate: bytes: expected memory for 440 bytes aligned to 64, got none");
   const stashed_tensor kept(e, dense(x), {.name = "conv1"}), nameless(e, dense(x));
   EXPECT_EQ(message_of([&] { kept.restore(view_of(shorter)); }),
             "stashed_tensor::restore: conv1: output: expected 100 elements, got 99");

@@ -74,7 +74,7 @@ class watcher {
   }
 
  private:
-  static void before(void* user, const stash::detail::swap_piece& piece) {
+  static void before(void* user, const stash::detail::swap_chunk& piece) {
     auto& self = *static_cast<watcher*>(user);
     std::unique_lock lock(self.mutex_);
     self.pieces_.push_back({piece.out, std::string(piece.name), piece.offset, piece.bytes});

@@ -14,7 +14,7 @@
 #include "runtime/swap_support.hpp"
 #include "stash/relu.hpp"
 #include "support/failing_allocations.hpp"
-#include "support/no_room_for_threads.hpp"
+#include "support/no_new_threads.hpp"
 
 namespace stash {
 namespace {
@@ -700,14 +700,14 @@ TEST(swap, every_allocation_of_the_caller_may_fail) {
   EXPECT_GE(fail_every_allocation([] { const swapper another; }), 2);
 }
 
-TEST(swap, no_room_for_a_thread_is_out_of_memory) {
+TEST(swap, failure_to_start_a_thread_is_out_of_memory) {
   const auto call = [] {
-    const stash_test::no_room_for_threads none;
+    const stash_test::no_new_threads none;
     const swapper swaps;
   };
   EXPECT_EQ(code_of(call), errc::out_of_memory);
   const std::string message = message_of(call);
-  EXPECT_EQ(message.find("swapper: threads: expected room for two, got "), 0U) << message;
+  EXPECT_EQ(message.find("swapper: threads: expected resources for two, got "), 0U) << message;
   const swapper swaps;
 }
 

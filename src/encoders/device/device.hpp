@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The interface from the encoders to the device back end. Arguments have been checked; the views lie in device
-/// memory, and the calls enqueue kernels in the context's stream: they allocate nothing and wait for nothing.
-/// Implemented three times: by the CUDA kernels, by the same kernels under the emulator of the tests, and by
-/// no_device.cpp, which throws error(unsupported). A program links one of them.
+/// The interface from the encoders to the device back end. Arguments have been checked; the views lie in
+/// device memory, and the calls enqueue kernels in the context's stream: they allocate nothing and wait for
+/// nothing. Implemented three times: by the CUDA kernels, by the same kernels under the emulator of the
+/// tests, and by no_device.cpp, which throws error(unsupported). A program links one of them.
 
 #include "stash/batch.hpp"
 #include "stash/csr.hpp"

@@ -23,8 +23,10 @@ struct tile_steps {
   const Both& both;
 };
 
-/// The part of one thread in encoding a tensor by batches. A batch whose offset is known is encoded there. Else it is encoded into a buffer on the stack, which tells how long it is, and is copied when the batches before it have said so, too. Meanwhile the thread goes on with others. Where those before do not say so for long,
-/// their threads have no processor, and this one counts for them.
+/// The part of one thread in encoding a tensor by batches. A batch whose offset is known is encoded there.
+/// Else it is encoded into a buffer on the stack, which tells how long it is, and is copied when the batches
+/// before it have said so, too. Meanwhile the thread goes on with others. Where those before do not say so
+/// for long, their threads have no processor, and this one counts for them.
 template <class Steps>
 class batch_worker {
  public:
@@ -89,7 +91,9 @@ class batch_worker {
   bool has_space(std::uint64_t begin) const noexcept {
     return begin <= order_.slot_end() && order_.slot_end() - begin >= bytes_of_batch_;
   }
-  /// Tile by tile. Where the next batch begins may become known to others before this one ends, so that nothing may be written past its end, as both() does: the last tile is copied there, and all are where the last one may be shorter than what is written past the others.
+  /// Tile by tile. Where the next batch begins may become known to others before this one ends, so that
+  /// nothing may be written past its end, as both() does: the last tile is copied there, and all are where
+  /// the last one may be shorter than what is written past the others.
   void encode_in_place(std::int64_t number, const look_back::found& start) noexcept {
     const std::int64_t last = order_.end_tile(number) - 1;
     const bool others_in_place = is_long(last);
@@ -208,7 +212,8 @@ std::int64_t encode_batches(const tile_layout& layout, const const_tensor_view& 
   return left;
 }
 
-/// encode_tiles() by the caller's thread. Where the slot is nearly full, tiles are encoded into a buffer on the stack, so that nothing is written past them.
+/// encode_tiles() by the caller's thread. Where the slot is nearly full, tiles are encoded into a buffer on
+/// the stack, so that nothing is written past them.
 template <class Both>
 void encode_alone(const tile_layout& layout, const encoded_view& output, tile_placer& placer,
                   const Both& both) {

@@ -6,8 +6,8 @@
 /// its own batch and adds up what the batches before it have published. What is missing there it can measure
 /// itself, so a thread that has lost its processor holds up nobody.
 ///
-/// A batch publishes in the table entry of the tile that follows it, whose offset is where the batch ends: in the
-/// end the entry has the value that belongs there, and no other memory is needed.
+/// A batch publishes in the table entry of the tile that follows it, whose offset is where the batch ends: in
+/// the end the entry has the value that belongs there, and no other memory is needed.
 
 #include <algorithm>
 #include <atomic>

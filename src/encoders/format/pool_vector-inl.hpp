@@ -5,7 +5,8 @@
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
 // of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); STASH_LOOPS_ATTR,
-// what lambdas need to be compiled for that instruction set; and store_past_caches(p, v), which writes a vector of floats to an address that is aligned to it.
+// what lambdas need to be compiled for that instruction set; and store_past_caches(p, v), which writes a
+// vector of floats to an address that is aligned to it.
 
 #include <algorithm>
 #include <bit>
@@ -249,7 +250,8 @@ void list_taps(const std::uint8_t* __restrict taps, std::int64_t count, float* _
     listed[i] = std::bit_cast<float>(taps[i] + 1);
 }
 
-/// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and taps lie so many elements after their positions.
+/// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and taps lie so many
+/// elements after their positions.
 template <class V, std::size_t Blocks>
 [[gnu::always_inline]] inline void gather_block(const reaching_window* begin, const reaching_window* end,
                                                 std::int64_t gradients, std::int64_t taps, float* dx,

@@ -111,10 +111,11 @@ constexpr destination destination_of_smaller(std::int64_t elements) noexcept {
   return is_large(elements) ? destination::memory : destination::caches;
 }
 
-/// Where a map of so many elements goes. A core of an Intel server has few buffers for lines on their way, and
-/// a store past the caches keeps one until memory has it: without the caller's threads, on a Cascade Lake,
-/// ReLUs took 1.05 to 1.1 times as long with such stores, decoders up to 1.3 and backward pooling 1.4 times,
-/// while a Zen 4 was faster with them. Several cores wait for memory itself, which has less to do with them.
+/// Where a map of so many elements goes. A core of an Intel server has few buffers for lines on their way,
+/// and a store past the caches keeps one until memory has it: without the caller's threads, on a Cascade
+/// Lake, ReLUs took 1.05 to 1.1 times as long with such stores, decoders up to 1.3 and backward pooling 1.4
+/// times, while a Zen 4 was faster with them. Several cores wait for memory itself, which has less to do with
+/// them.
 destination destination_of(std::int64_t elements, const execution_context& context) noexcept;
 
 /// y[c] = maximum over the window and, where asked for, taps[c] = its tap, of `channels` channels of each

@@ -93,7 +93,7 @@ bool tile_placer::place_overflow() noexcept {
 }
 
 std::uint64_t tile_placer::place_region(tile_location where, std::uint64_t* claimed, std::uint64_t bytes,
-                                       std::uint64_t needed) noexcept {
+                                        std::uint64_t needed) noexcept {
   if (claimed == nullptr || needed == 0) return needed;
   std::uint64_t end = claim(*claimed, needed);
   if (end > usable(bytes)) return needed;  // sums from there on might go through zero

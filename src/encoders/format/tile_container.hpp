@@ -41,7 +41,8 @@ tile_layout layout_of(const encoding& e, dtype source, std::int64_t elements) no
 
 // --- writing ---------------------------------------------------------------------------------------------
 
-/// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena, and of the host overflow after it, are known only when all others are, because their regions are claimed at once.
+/// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena, and of
+/// the host overflow after it, are known only when all others are, because their regions are claimed at once.
 class tile_placer {
  public:
   tile_placer(const tile_layout& layout, const encoded_view& output);
@@ -69,10 +70,10 @@ class tile_placer {
   void report() const noexcept;
 
  private:
-  /// Claims `needed` bytes of a region for the tiles that have no location yet. Returns the bytes of those that
-  /// still have none.
+  /// Claims `needed` bytes of a region for the tiles that have no location yet. Returns the bytes of those
+  /// that still have none.
   std::uint64_t place_region(tile_location where, std::uint64_t* claimed, std::uint64_t bytes,
-                            std::uint64_t needed) noexcept;
+                             std::uint64_t needed) noexcept;
 
   const tile_layout& layout_;
   const encoded_view& output_;

@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "encoders/overlap_check.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/encode_tiles.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash::detail {
@@ -213,13 +213,13 @@ namespace {
 
 /// Entries past the last element are not written.
 void check_export_overlap(std::string_view function, const encoding& e, const const_encoded_view& input,
-                        std::int64_t elements, const csr32_view& output) {
+                          std::int64_t elements, const csr32_view& output) {
   using namespace detail;
   const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(output.capacity, 0, elements));
   const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
   call_memory memory(function);
   accesses_of_stored("input", e, output.type, elements, input, use::read, use::read,
-                   [&memory](const memory_access& p) { memory.add(p); });
+                     [&memory](const memory_access& p) { memory.add(p); });
   memory.writes("output.row_offsets", output.row_offsets, (rows + 1) * sizeof(std::uint32_t))
       .writes("output.columns", output.columns, entries * sizeof(std::uint32_t))
       .writes("output.values", output.values, entries * size_of(output.type));

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "encoders/overlap_check.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/format/convert.hpp"
@@ -14,6 +13,7 @@
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
 #include "encoders/layers/sign_source.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -40,7 +40,7 @@ void check_backward(std::string_view function, const const_tensor_view& dy, cons
 }
 
 void check_stash_overlap(std::string_view function, const const_tensor_view& dy, const map_stash& stash,
-                       const tensor_view& dx) {
+                         const tensor_view& dx) {
   call_memory memory(function);
   add_stash(memory.reads("dy", dy), stash).writes_in_place("dx", dx, "dy");
 }

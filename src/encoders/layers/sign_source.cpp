@@ -86,7 +86,7 @@ void check_sign_source(std::string_view function, const map_stash& s, memory_spa
 
 call_memory& add_stash(call_memory& memory, const map_stash& s) {
   accesses_of_stored("stash", s.how, s.type, s.elements, s.stash, use::read, use::read,
-                   [&memory](const memory_access& p) { memory.add(p); });
+                     [&memory](const memory_access& p) { memory.add(p); });
   return memory;
 }
 

@@ -4,8 +4,8 @@
 /// Backward max pooling of windows that overlap a little, in maps that are larger than the caches: every
 /// pixel of dx gathers what the windows over it send, in row-major order of the windows. So an element is
 /// summed in a register and written once, past the caches. Adding to dx in memory, window by window,
-/// took 1.25 to 1.4 times as long for windows of 3x3 with stride 2 (backward_way_of() says where it is the faster
-/// way).
+/// took 1.25 to 1.4 times as long for windows of 3x3 with stride 2 (backward_way_of() says where it is the
+/// faster way).
 
 #include <algorithm>
 #include <array>
@@ -95,7 +95,8 @@ class gathered_gradient {
         windows_(s, dy, (s.rows.kernel - 1) / s.rows.stride + 1) {
     // The windows before a part are looked at twice.
     constexpr std::int64_t least_channels = 16, most_channels = 256;
-    const std::int64_t target = windows_.row_capacity() / (8 * (before_ + 1)) / least_channels * least_channels;
+    const std::int64_t target =
+        windows_.row_capacity() / (8 * (before_ + 1)) / least_channels * least_channels;
     channels_ = std::min(s.channels, std::clamp(target, least_channels, most_channels));
     steps_ = std::max<std::int64_t>(1, windows_.row_capacity() / channels_ - before_);
   }

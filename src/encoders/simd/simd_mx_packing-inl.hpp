@@ -76,7 +76,7 @@ struct group_packing<6> {
     const lane_integers d32;
     const lane_vector joined = half_sum<0, 12>()(hn::BitCast(d32, join_pairs<6>(codes)));
     alignas(16) static constexpr byte_indices together = {0,  1,  2,  4,  5,    6,    8,    9,
-                                                    10, 12, 13, 14, none, none, none, none};
+                                                          10, 12, 13, 14, none, none, none, none};
     const lane_vector twelve =
         hn::BitCast(d32, hn::TableLookupBytes(hn::BitCast(d8, joined), hn::LoadDup128(d8, together.data())));
     const hn::Half<lane_integers> half;

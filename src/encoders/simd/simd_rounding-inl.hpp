@@ -132,7 +132,8 @@ HWY_INLINE code_origin origin_of() {
 
 using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
 
-/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one after the other.
+/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one after the
+/// other.
 template <std::int64_t Vectors>
 constexpr lane_numbers joined_lanes() {
   constexpr std::int64_t width = 4 / Vectors, count = lane_count / Vectors;

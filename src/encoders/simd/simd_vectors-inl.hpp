@@ -76,7 +76,8 @@ HWY_INLINE void fill_chunks(std::int64_t count, T* to, destination where, const 
   constexpr std::int64_t vector = hn::MaxLanes(floats()) * sizeof(float) / sizeof(T);
   static_assert(Chunk % line == 0);
   alignas(run_alignment) T some[static_cast<std::size_t>(Chunk + line)];  // begins with a line of `to`
-  const auto offset_in_line = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
+  const auto offset_in_line =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
   // Of what is computed next: before it lie elements of a line that is not full yet.
   std::int64_t begin = offset_in_line;
   for (std::int64_t i = 0; i < count; i += Chunk) {

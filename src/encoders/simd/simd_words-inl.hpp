@@ -173,8 +173,8 @@ class word_block {
   }
 
 #if HWY_TARGET == HWY_AVX2
-  /// The values of word 3 j mod 7, or 7, in lane j: so the loads of each position in the words take other lanes,
-  /// and those of the second and third ones are the first one's moved by a value.
+  /// The values of word 3 j mod 7, or 7, in lane j: so the loads of each position in the words take other
+  /// lanes, and those of the second and third ones are the first one's moved by a value.
   static HWY_INLINE lane_vector load_every_third(const float* from) {
     const __m256 begin = _mm256_loadu_ps(from), middle = _mm256_loadu_ps(from + 7),
                  end = _mm256_loadu_ps(from + 14);

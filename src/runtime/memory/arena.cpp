@@ -35,7 +35,7 @@ arena::arena(std::size_t bytes) {
   if (mapped == MAP_FAILED) {
     const std::error_code reason(errno, std::generic_category());
     throw error(errc::out_of_memory,
-                fmt::format("arena: bytes: expected room for {} bytes, got: {}", bytes, reason.message()));
+                fmt::format("arena: bytes: expected memory for {} bytes, got: {}", bytes, reason.message()));
   }
   data_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
@@ -61,7 +61,7 @@ arena arena::in_file(const std::string& folder, std::size_t bytes) {
   const int code = refused != 0 ? refused : errno;
   close(file);
   if (mapped == MAP_FAILED) {
-    throw error(errc::out_of_memory, fmt::format("arena: bytes: expected room for {} bytes in {}, got: {}",
+    throw error(errc::out_of_memory, fmt::format("arena: bytes: expected memory for {} bytes in {}, got: {}",
                                                  bytes, folder, reason(code)));
   }
   result.data_ = static_cast<std::byte*>(mapped);
