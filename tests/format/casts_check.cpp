@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every f32 pattern, or every n-th, through encode() and decode() of the casts, against the reference of
 // docs/format.md and for every instruction set of this machine. No list of answers is stored: along ascending
-// patterns the code of a rounding format changes at few places, and the reference says where by bisection.
+// patterns the code of a rounding format changes at few points, and the reference says where by bisection.
 
 #include <algorithm>
 #include <bit>
@@ -176,7 +176,7 @@ std::size_t pad16(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// The bytes of a cast from its codes, by docs/format.md: a string of bits, for fp10 with two zeros behind
+/// The bytes of a cast from its codes, by docs/format.md: a string of bits, for fp10 with two zeros after
 /// every three codes; for the MX formats the plane of scales first.
 void pack(const cast_under_test& c, const std::uint32_t* codes, std::size_t count,
           std::vector<std::uint8_t>& bytes) {
@@ -202,14 +202,14 @@ void pack(const cast_under_test& c, const std::uint32_t* codes, std::size_t coun
   if (have > 0) *to = static_cast<std::uint8_t>(waiting);
 }
 
-/// One call's worth of patterns, and room for what the library makes of them.
+/// One call's worth of patterns, and memory for what the library makes of them.
 struct block {
   static constexpr std::size_t groups = 1536, elements = groups * mx_group;
   std::vector<std::uint32_t> patterns = std::vector<std::uint32_t>(elements), codes = patterns,
                              decoded = patterns, got = patterns;
   std::vector<std::uint8_t> stored, expected;
 
-  /// Takes the next patterns, an MX format's behind the pin of their group; false at the end.
+  /// Takes the next patterns, an MX format's after the pin of their group; false at the end.
   bool fill(const cast_under_test& c, const stretch& pin, pattern_stream& stream) {
     count = sampled = 0;
     if (!c.scaled) {

@@ -15,7 +15,7 @@ bool is_sixteen_bits(value_format format) {
   return format == value_format::fp16 || format == value_format::bf16;
 }
 
-/// The part of the bytes behind the header that is the arena, or the slot before it.
+/// The part of the bytes after the header that is the arena, or the slot before it.
 std::span<const std::uint8_t> part(std::span<const std::uint8_t> input, bool arena) {
   const auto header = take<encoded_header>(input);
   const std::size_t size = std::min<std::size_t>(header.arena_bytes, input.size());

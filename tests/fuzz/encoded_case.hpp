@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Encoded bytes of unknown origin, as the decoder targets see them: which encoding they claim to be, of
-/// which tensor, and how they lie in a slot and beside it.
+/// which tensor, and how they lie in a slot and outside it.
 
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace stash::fuzz {
 struct encoded_header {
   std::uint16_t elements = 0;  ///< rounded down to whole rows; above max_elements: modulo 256, so that most
                                ///< tensors are small
-  std::uint16_t arena_bytes = 0;  ///< that many of the bytes behind the header, from their end; the host
+  std::uint16_t arena_bytes = 0;  ///< that many of the bytes after the header, from their end; the host
                                   ///< overflow is the same bytes
   std::uint8_t name = 0;          ///< modulo the number of names
   std::uint8_t type = 0;          ///< modulo 3: f32, f16, bf16

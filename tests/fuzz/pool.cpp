@@ -27,7 +27,7 @@ struct pool_header {
   /// sign.
   std::uint8_t choices = 0;
   std::uint8_t zero = 0;
-  std::uint16_t stash_bytes = 0;  ///< of the bytes behind the header, from their end
+  std::uint16_t stash_bytes = 0;  ///< of the bytes after the header, from their end
 };
 
 struct axis {
@@ -95,9 +95,9 @@ struct pool_case {
     which = static_cast<call>(header.call % static_cast<std::uint8_t>(call::count));
     stash_form = parse_encoding(stash_names[header.stash % std::size(stash_names)]);
     stash_form.underflow = underflow_rule::keep_nonzero;
-    const std::size_t behind = std::min<std::size_t>(header.stash_bytes, input.size());
-    codes = input.first(input.size() - behind);
-    stash = input.last(behind);
+    const std::size_t stash_size = std::min<std::size_t>(header.stash_bytes, input.size());
+    codes = input.first(input.size() - stash_size);
+    stash = input.last(stash_size);
     static const std::vector<std::string> known = cpu_targets();
     target = known[header.target % known.size()];
   }

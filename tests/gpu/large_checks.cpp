@@ -80,7 +80,7 @@ void mask(std::int64_t n, progress& p) {
     const std::size_t bytes = encoded_bytes_bound(e, type, length);
     test::buffer expected(bytes);
     encode_report host_report{};
-    encode(e, dense_view(again.piece.data(), type, length, memory_space::host),
+    encode(e, dense_view(again.arena_part.data(), type, length, memory_space::host),
            {expected.data(), bytes, nullptr, &host_report}, {}, {});
     std::vector<std::uint8_t> found(bytes);
     download(found.data(), stored.data() + k * piece_elements / 8, bytes);

@@ -48,7 +48,7 @@ class no_driver : public ::testing::Test {
   stash::const_encoded_view in() { return {words_.data(), words_.size() * 8, nullptr, &report_}; }
   stash::encoded_view other_out() { return {others_.data(), others_.size() * 8, nullptr, &other_report_}; }
 
-  /// The one clear error, however often, and nothing of the call stays behind. `function` is who says so.
+  /// The one clear error, however often, and nothing of the call stays. `function` is who says so.
   static void expect_failure(const std::string& function, const std::function<void()>& call) {
     SCOPED_TRACE(function);
     const std::string expected = expected_text(function);

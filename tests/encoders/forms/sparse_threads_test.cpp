@@ -149,7 +149,7 @@ void expect_same(const stored& one, const stored& other) {
   EXPECT_TRUE(other.guards_intact());
 }
 
-/// Slots that hold everything, exactly or with room; all but some tiles; half; nothing at all.
+/// Slots that hold everything, exactly or with free bytes; all but some tiles; half; nothing at all.
 std::vector<std::size_t> slots_for(const encoding& e, const std::vector<float>& values) {
   const auto elements = static_cast<std::int64_t>(values.size());
   const std::size_t exact = encoded_bytes_exact(e, view_of(values), {});
@@ -209,7 +209,7 @@ TEST(SparseThreads, BytesDoNotDependOnWhoRunsWhatWhen) {
 // --- threads that stop -----------------------------------------------------------------------------------
 
 /// Threads of which all but the last stop at a tile, each at another one of those that it comes to, and go on
-/// when those behind it have ended.
+/// when those after it have ended.
 class stopping_crew {
  public:
   stopping_crew(int threads, int first_stop) : threads_(threads), first_stop_(first_stop) {}

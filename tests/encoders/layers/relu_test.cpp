@@ -92,7 +92,7 @@ TEST(Relu, LargeMapsAreAsTheirParts) {
   execution_context threads;
   threads.parallel_for = on_threads;
   for (const std::int64_t count : {large, large + 1025 + 7}) {
-    for (const std::int64_t behind : {0, 5}) {
+    for (const std::int64_t past : {0, 5}) {
       const auto size = static_cast<std::size_t>(count);
       std::vector<float> x = make_values(1031, 0.9, flavour::special, 7);
       x.resize(size);
@@ -118,10 +118,10 @@ TEST(Relu, LargeMapsAreAsTheirParts) {
       }
       for (const execution_context& context : {execution_context{}, threads}) {
         std::vector<float> y(size + 32, -3.0F);
-        // So many values behind the start of a line.
+        // So many values past the start of a line.
         const auto start =
             static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y.data()) / sizeof(float) % 16);
-        const std::int64_t offset = 16 - start + behind;
+        const std::int64_t offset = 16 - start + past;
         const tensor_view inside{y.data() + offset, dtype::f32, memory_space::host, shape{count}, 0};
         std::vector<std::uint8_t> mask(expected_mask.size());
         encode_report report;
