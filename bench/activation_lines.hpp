@@ -14,7 +14,7 @@ namespace stash::bench {
 /// `kept` (encode only) is each map in the form that the plan of its training run keeps, pooling included
 /// where one op does both; it is left out if the plan computes maps again. Beside the counters of
 /// register_work():
-///   lz4_speedup  speed beside lz4 on the same maps, timed in turn
+///   lz4_speedup  speed compared with lz4 on the same maps, timed in turn
 void register_activations(std::vector<network_activations> networks, bool by_layer);
 
 }  // namespace stash::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The layer of custom_layer.cpp - convolution, ReLU, 2x2 max pooling with encoded stashes - through the C
- * door: handles with the caller's own allocator, and level-one calls on their bytes. */
+ * API: handles with the caller's own allocator, and non-owning calls on their bytes. */
 
 #include <stdio.h>
 #include <stdlib.h>

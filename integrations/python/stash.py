@@ -852,7 +852,7 @@ _last_error_message = None
 
 
 def load(path=None):
-    """Loads the library from `path`. Without one: beside this file, from the folder of libraries that it was installed
+    """Loads the library from `path`. Without one: next to this file, from the folder of libraries that it was installed
     below, or where the system finds it. Raises OSError if it cannot; RuntimeError for a second path."""
     global _library, _last_error_message
     if _library is not None:

@@ -367,7 +367,7 @@ TEST(swap, leaving_gives_back_only_what_was_handed_out) {
   w.seen.wait_for(2);
   w.settle();
   out.leave();
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was owned back";
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was freed";
   EXPECT_EQ(out.wait_in(), mine.data());
   EXPECT_EQ(mine, data);
 
