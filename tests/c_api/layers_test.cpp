@@ -23,7 +23,7 @@ struct layers : ::testing::Test {
   const std::vector<float> dy_small = make_values(768, 1, flavour::mixed, 3);
   std::vector<float> found = std::vector<float>(3072, -1.0F), expected = std::vector<float>(3072, -2.0F);
   std::vector<float> found_small = std::vector<float>(768, -1.0F),
-                     wanted_small = std::vector<float>(768, -2.0F);
+                     expected_small = std::vector<float>(768, -2.0F);
   c_buffer c{1024}, c2{1024}, p{1024}, p2{1024};
   cpp::encode_report report, report2;
 
@@ -55,7 +55,7 @@ struct layers : ::testing::Test {
   void expect_same(int32_t status) {
     EXPECT_EQ(status, STASH_OK) << last_error();
     EXPECT_EQ(bits_of(found), bits_of(expected));
-    EXPECT_EQ(bits_of(found_small), bits_of(wanted_small));
+    EXPECT_EQ(bits_of(found_small), bits_of(expected_small));
     EXPECT_EQ(c.bytes(), p.bytes());
     EXPECT_EQ(c2.bytes(), p2.bytes());
     EXPECT_EQ(c.report.status, report.status);
@@ -63,7 +63,7 @@ struct layers : ::testing::Test {
   }
   void SetUp() override {
     found = expected;
-    found_small = wanted_small;
+    found_small = expected_small;
   }
 };
 
@@ -112,7 +112,8 @@ TEST_F(layers, clip) {
 }
 
 TEST_F(layers, max_pool) {
-  cpp::max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), {}, out(p, report), rule, here);
+  cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
+                        here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
   cpp::max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {}, here);
   expect_same(stash_max_pool_backward(&c_dy_small, &c.view, &c_out, &window, nullptr));
@@ -132,10 +133,11 @@ TEST_F(layers, pool_windows_arrive_whole) {
   w.pad_left = window.pad_left = 1;
   w.dilation_h = window.dilation_h = 2;
   w.dilation_w = window.dilation_w = 3;
-  cpp::max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), w, out(p, report), rule, here);
+  cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), w, out(p, report), rule,
+                        here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
 
-  // Channels first, and with depth: the same numbers as (4, 16, 6, 8) and as (2, 2, 6, 8, 16).
+  // NCHW, and with depth: the same numbers as (4, 16, 6, 8) and as (2, 2, 6, 8, 16).
   const cpp::shape first{4, 16, 6, 8}, first_small{4, 16, 3, 4};
   cpp::pool_window channels_first;
   channels_first.layout = cpp::pool_layout::channels_first;
@@ -143,8 +145,8 @@ TEST_F(layers, pool_windows_arrive_whole) {
   window.layout = STASH_LAYOUT_CHANNELS_FIRST;
   const stash_tensor_view c_first = c_view(x.data(), STASH_DTYPE_F32, {4, 16, 6, 8});
   const stash_tensor_view c_first_small = c_view(found_small.data(), STASH_DTYPE_F32, {4, 16, 3, 4});
-  cpp::max_pool_forward(view(x, first), view(wanted_small, first_small), channels_first, out(p, report), rule,
-                        here);
+  cpp::max_pool_forward(view(x, first), view(expected_small, first_small), channels_first, out(p, report),
+                        rule, here);
   expect_same(
       stash_max_pool_forward(&c_first, &c_first_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
 
@@ -158,7 +160,7 @@ TEST_F(layers, pool_windows_arrive_whole) {
   window.pad_front = 1;
   const stash_tensor_view c_deep = c_view(x.data(), STASH_DTYPE_F32, {2, 2, 6, 8, 16});
   const stash_tensor_view c_deep_small = c_view(found_small.data(), STASH_DTYPE_F32, {2, 2, 3, 4, 16});
-  cpp::max_pool_forward(view(x, deep), view(wanted_small, deep_small), with_depth, out(p, report), rule,
+  cpp::max_pool_forward(view(x, deep), view(expected_small, deep_small), with_depth, out(p, report), rule,
                         here);
   expect_same(stash_max_pool_forward(&c_deep, &c_deep_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
   EXPECT_EQ(stash_max_pool_forward(&c_deep, &c_deep_small, nullptr, &c.view, STASH_RULE_PYTORCH, nullptr),
@@ -166,11 +168,11 @@ TEST_F(layers, pool_windows_arrive_whole) {
 }
 
 TEST_F(layers, relu_max_pool) {
-  cpp::relu_max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), {}, out(p, report),
+  cpp::relu_max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report),
                              out(p2, report2), rule, here);
   expect_same(stash_relu_max_pool_forward(&c_x, &c_out_small, &window, &c.view, &c2.view, STASH_RULE_PYTORCH,
                                           nullptr));
-  const std::vector<float> y = wanted_small;
+  const std::vector<float> y = expected_small;
   const stash_tensor_view c_y = small(y);
   cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {},
                               here);

@@ -51,8 +51,8 @@ struct memory {
       dy[i] = 1.0F;
     }
   }
-  static tensor_view view(std::array<float, elements>& of) {
-    return {of.data(), dtype::f32, memory_space::host, {2, 8, 8, 16}};
+  static tensor_view view(std::array<float, elements>& values) {
+    return {values.data(), dtype::f32, memory_space::host, {2, 8, 8, 16}};
   }
   encoded_view out() { return {stored.data(), stored.size(), nullptr, &report}; }
   const_encoded_view in() { return {stored.data(), stored.size(), nullptr, &report}; }

@@ -46,15 +46,15 @@ struct encoded_case {
 
   std::int64_t elements() const { return dims.elements(); }
   /// Bytes of a tensor with these rows and gaps.
-  std::size_t tensor_bytes(dtype of) const;
+  std::size_t tensor_bytes(dtype element) const;
   /// The encoded bytes; `report` is set to what came in with them.
   const_encoded_view view(encode_report& report) const;
   /// A tensor of this shape and pitch in `memory`.
-  tensor_view tensor(const exact_buffer& memory, dtype of) const;
+  tensor_view tensor(const exact_buffer& memory, dtype element) const;
   /// True if everything between the rows still is `fill`.
-  bool gaps_are(const exact_buffer& memory, dtype of, std::uint8_t fill) const;
+  bool gaps_are(const exact_buffer& memory, dtype element, std::uint8_t fill) const;
   /// True if the rows are the same.
-  bool same_rows(const exact_buffer& a, const exact_buffer& b, dtype of) const;
+  bool same_rows(const exact_buffer& a, const exact_buffer& b, dtype element) const;
 
  private:
   exact_buffer slot_, arena_memory_;

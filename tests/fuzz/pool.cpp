@@ -23,7 +23,7 @@ struct pool_header {
   axis_fields depth, rows, columns;
   std::uint8_t samples = 0, channels = 0, gap = 0;
   std::uint8_t type = 0, call = 0, stash = 0, target = 0;
-  /// Bit 0: channels first, 1: five dimensions, 2: pytorch, 3: the stash's flag that its mask is not the
+  /// Bit 0: NCHW, 1: five dimensions, 2: pytorch, 3: the stash's flag that its mask is not the
   /// sign.
   std::uint8_t choices = 0;
   std::uint8_t zero = 0;

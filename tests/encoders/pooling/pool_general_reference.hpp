@@ -305,11 +305,11 @@ inline int random_layers(int usual) {
 inline std::string describe(const geometry& g) {
   const pool_window& w = g.window;
   std::ostringstream text;
-  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
-       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
-       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
-       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
-       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
+  text << (w.layout == pool_layout::channels_first ? "NCHW" : "NHWC") << " kernel " << w.kernel_d << 'x'
+       << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ',' << w.stride_h << ','
+       << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left << " dilation "
+       << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n << 'x' << g.x.c
+       << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
   return text.str();
 }
 

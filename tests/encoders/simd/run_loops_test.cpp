@@ -884,7 +884,7 @@ TEST_P(run_loops_test, windows_side_by_side) {
   }
 }
 
-/// Behind a stack's end there is no memory, and a fetch from there is slow.
+/// Past the end of a stack there is no memory, and a fetch from there is slow.
 TEST(fetching, nothing_is_fetched_past_buffers_of_the_stack) {
   const std::array<float, run_elements> buffer{};
   EXPECT_EQ(fetch_distance(buffer.data()), 0);
