@@ -71,7 +71,7 @@ TEST(Verify, CanonicalBytesKeepTheChecksum) {
       const std::size_t fixed =
           e.kind == encoding_kind::raw ? 0 : encoded_bytes_at_density(e, x.type, 3000, 0);
       const std::size_t bound = encoded_bytes_bound(e, x.type, 3000);
-      // Room for all of it, and for a part of it.
+      // A slot for all of it, and for a part of it.
       for (const bool overflows : {false, true}) {
         if (overflows && fixed == 0) continue;
         guarded_buffer slot(bound), canonical(bound), arena_bytes(bound);

@@ -299,7 +299,7 @@ HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std
   }
 }
 
-// Not by way of fill_chunks(): twice as many stores would wait offset_in_line those to memory, and this loop
+// Not by way of fill_chunks(): twice as many stores would wait after those to memory, and this loop
 // has to run far ahead of them.
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
             destination to) {

@@ -54,7 +54,7 @@ arena arena::in_file(const std::string& folder, std::size_t bytes) {
                 fmt::format("arena: folder: expected one that files can be made in, got {} ({})",
                             shortened(folder, 1024), reason(errno)));
   }
-  // Room is taken now: a page that finds none later would end the process.
+  // Space is reserved now: a page that finds none later would end the process.
   const int refused = posix_fallocate(file, 0, static_cast<off_t>(bytes));
   void* mapped = MAP_FAILED;
   if (refused == 0) mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

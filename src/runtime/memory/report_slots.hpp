@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Places for reports on their way from a device: pinned memory of the host. The driver takes long to pin
+/// Slots for reports on their way from a device: pinned memory of the host. The driver takes long to pin
 /// memory, and waits for the whole device to free it, so pages are pinned when there is no slot left and
 /// kept until the process ends, for whoever comes next. Thread-safe.
 

@@ -36,7 +36,7 @@ class swap_core {
   /// `self`, which is this, is never destroyed: even that would wait for threads.
   void abandon(const std::shared_ptr<swap_core>& self) noexcept;
   bool closed() const;
-  /// Room on the host; empty if there is none.
+  /// Memory on the host; empty if there is none.
   host_block take_block(std::size_t bytes);
   void give_block(host_block block) noexcept { blocks_.give(block); }
   std::size_t host_limit() const noexcept { return blocks_.limit(); }
@@ -76,7 +76,7 @@ class swap_core {
   /// So much of `memory` was freed, or handed over, after the work of this stream. Called with the
   /// lock, before advance().
   virtual void note_freed(std::size_t /*bytes*/, void* /*stream*/) noexcept {}
-  /// Room was made, or there is more to bring back. Called with the lock.
+  /// Memory was freed, or there is more to bring back. Called with the lock.
   virtual void advance() = 0;
   /// Looks again which copies have ended. Called with the lock.
   virtual void look() {}

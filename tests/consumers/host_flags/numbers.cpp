@@ -23,7 +23,7 @@ constexpr std::int64_t side = 64, count = side * side;
 constexpr std::uint32_t nan_bits = 0x7fc00000;
 using words = std::vector<std::uint32_t>;
 
-/// Room for encoded bytes.
+/// A buffer for encoded bytes.
 struct alignas(16) block {
   std::array<std::uint8_t, 16> bytes{};
 };

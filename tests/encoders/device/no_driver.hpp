@@ -21,7 +21,7 @@ namespace stash_test {
 inline constexpr stash::execution_context on_device{stash::memory_space::device};
 inline constexpr std::int64_t elements = 3000;
 
-/// Memory of the process that is taken: whatever a call that fails leaves behind.
+/// Memory of the process that is taken: it shows what a failed call does not free.
 inline std::size_t heap_bytes() {
   return mallinfo2().uordblks;
 }

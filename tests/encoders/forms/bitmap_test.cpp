@@ -173,7 +173,7 @@ TEST(Overflow, ReportsAccumulateWithTheCallersZero) {
 }
 
 // A counter that others left there, so high that it goes through zero: the claim that takes it there finds no
-// room. Those behind it begin with zero.
+// memory. Those after it begin with zero.
 TEST(Overflow, ACounterThatWrapsFindsNoRoom) {
   const std::vector<float> values = make_values(4 * 1024, 0.5, flavour::positive, 12);
   for (const char* name : {"bitmap", "csr_fp8"}) {

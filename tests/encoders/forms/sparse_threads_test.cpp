@@ -112,7 +112,7 @@ std::vector<schedule> schedules() {
           first_range_last()};
 }
 
-/// Room for a tensor, and what an encoder says of it.
+/// Memory for a tensor, and what an encoder says of it.
 struct stored {
   guarded_buffer slot, arena_memory, host_memory;
   std::uint64_t claimed = 0, host_claimed = 0;
@@ -127,7 +127,7 @@ struct stored {
   bool guards_intact() const {
     return slot.guards_intact() && arena_memory.guards_intact() && host_memory.guards_intact();
   }
-  /// Behind the last payload in the slot is no promise.
+  /// Bytes past the last payload in the slot are undefined.
   std::vector<std::uint8_t> used() const {
     std::vector<std::uint8_t> bytes = slot.copy();
     bytes.resize(std::min<std::size_t>(bytes.size(), report.slot_bytes));
