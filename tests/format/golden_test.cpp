@@ -41,14 +41,14 @@ struct tensor_memory {
   dtype type;
   shape dims;
 
-  tensor_memory(dtype of, const shape& extents)
-      : bytes(static_cast<std::size_t>(extents.elements()) * size_of(of)), type(of), dims(extents) {
+  tensor_memory(dtype element, const shape& extents)
+      : bytes(static_cast<std::size_t>(extents.elements()) * size_of(element)), type(element), dims(extents) {
     std::memset(bytes.data(), 0xa5, bytes.bytes);
   }
-  tensor_memory(dtype of, const shape& extents, const std::vector<std::uint32_t>& bits)
-      : tensor_memory(of, extents) {
+  tensor_memory(dtype element, const shape& extents, const std::vector<std::uint32_t>& bits)
+      : tensor_memory(element, extents) {
     for (std::size_t i = 0; i < bits.size(); ++i)
-      std::memcpy(bytes.data() + i * size_of(of), &bits[i], size_of(of));
+      std::memcpy(bytes.data() + i * size_of(element), &bits[i], size_of(element));
   }
   tensor_view view() { return {bytes.data(), type, memory_space::host, dims}; }
   std::vector<std::uint32_t> bits() {

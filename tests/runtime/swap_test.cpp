@@ -741,7 +741,7 @@ TEST(swap, destruction_waits_for_copies) {
   EXPECT_TRUE(kept.empty());
 }
 
-TEST(swap, giving_up_waits_for_the_piece_that_is_copied) {
+TEST(swap, giving_up_waits_for_the_chunk_that_is_copied) {
   watched w;
   const bytes data = make_bytes(2 * chunk, 1);
   w.seen.close();

@@ -50,7 +50,7 @@ struct device_swap_engine::streams {
   streams(const streams&) = delete;
   streams& operator=(const streams&) = delete;
 
-  void* of(swap_lane lane, void* compute) const {
+  void* stream_of(swap_lane lane, void* compute) const {
     return lane == swap_lane::compute ? compute : lane == swap_lane::out ? out : in;
   }
   /// The copies' streams go on after what `compute` holds, or the other way round.
@@ -112,7 +112,7 @@ void device_swap_engine::lane(void* stream, const std::function<void(std::int32_
   for (std::size_t t = 0; t < n; ++t) {
     const auto id = static_cast<std::int32_t>(t);
     const swap_task& task = work_->program.tasks[t];
-    void* const own = streams_->of(task.lane, stream);
+    void* const own = streams_->stream_of(task.lane, stream);
     work_->on(swap_action::wait, id, work_->waits[t].size(),
               [&](std::size_t i) { ended[static_cast<std::size_t>(work_->waits[t][i])].hold_back(own); });
     if (task.lane == swap_lane::compute) {

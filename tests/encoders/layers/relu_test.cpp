@@ -182,8 +182,8 @@ TEST(ReluBackward, FromDenseAndFromEveryStash) {
 }
 
 /// The gradients of values of which some have become NaN.
-std::vector<float> expected_beside_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
-                                       framework_rule rule) {
+std::vector<float> expected_next_to_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
+                                        framework_rule rule) {
   // Groups are of 32 values, in bitmap and csr of those that are not zero.
   std::vector<std::size_t> stored;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -217,7 +217,7 @@ TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
         encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
         const std::vector<float> expected = format.starts_with("mxfp8")
                                                 ? reference_backward(dy, y, rule)
-                                                : expected_beside_nan(dy, y, !prefix.empty(), rule);
+                                                : expected_next_to_nan(dy, y, !prefix.empty(), rule);
         const const_encoded_view stash{slot.data(), slot.size(), nullptr, &report};
         std::vector<float> dx(y.size(), 5.0F);
         relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});

@@ -558,7 +558,7 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
 }
 
 // What becomes of a group that the loops leave to the general form must not reach its neighbours.
-TEST_P(run_loops_test, groups_beside_rare_ones) {
+TEST_P(run_loops_test, groups_next_to_rare_ones) {
   constexpr std::int64_t n = 256;
   for (const value_format format : mx_formats) {
     const int f = static_cast<int>(format);
