@@ -21,15 +21,16 @@ using map_list = std::vector<std::shared_ptr<activation>>;
 
 enum class direction : std::uint8_t { encode, decode };
 
-// A map in its compressed form, with room to come back to.
+// A map in its compressed form, with memory to decompress it into.
 struct compressed_map {
-  compressed_map(const compressor& with, const activation& of)
-      : back(of.values.view().dims), memory(with.bound({of.values.values(), of.dims})) {
-    bytes = with.compress({of.values.values(), of.dims}, {memory.data(), memory.size()});
-    with.decompress({memory.data(), bytes}, {back.values(), of.dims});
-    if (with.lossless && !std::ranges::equal(std::as_bytes(back.values()), std::as_bytes(of.values.values())))
+  compressed_map(const compressor& with, const activation& input)
+      : back(input.values.view().dims), memory(with.bound({input.values.values(), input.dims})) {
+    bytes = with.compress({input.values.values(), input.dims}, {memory.data(), memory.size()});
+    with.decompress({memory.data(), bytes}, {back.values(), input.dims});
+    if (with.lossless &&
+        !std::ranges::equal(std::as_bytes(back.values()), std::as_bytes(input.values.values())))
       throw error(errc::internal,
-                  fmt::format("{}: {}: not the values that were compressed", with.name, of.name));
+                  fmt::format("{}: {}: not the values that were compressed", with.name, input.name));
   }
 
   tensor back;

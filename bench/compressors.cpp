@@ -65,7 +65,7 @@ compressor zstd(int level) {
           }};
 }
 
-// A field and a stream over a piece of memory, for one call.
+// A field and a stream over a buffer, for one call.
 class zfp_call {
  public:
   using mode_setter = void (*)(zfp_stream* stream, uint dimensions);

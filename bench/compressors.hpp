@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// General compressors and zfp behind one interface, as baselines: one call compresses one dense f32 tensor.
+/// General compressors and zfp with one interface, as baselines: one call compresses one dense f32 tensor.
 
 #include <functional>
 #include <span>

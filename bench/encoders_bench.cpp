@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every encoding and every layer that reads or writes one, on one thread, beside a copy of the bytes that
-// have to move; and with feature maps of trained networks, encodings beside general compressors. What the
-// counters mean: timed_state.hpp, activation_lines.hpp. What is measured: cases/cases.hpp.
+// Every encoding and every layer that reads or writes one, on one thread, compared with a copy of the bytes
+// that have to move; and with feature maps of trained networks, encodings compared with general compressors.
+// What the counters mean: timed_state.hpp, activation_lines.hpp. What is measured: cases/cases.hpp.
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -54,7 +54,7 @@ std::optional<settings> parse(std::vector<char*>& arguments) {
     } else if (argument == "--activations" && i + 1 < arguments.size()) {
       s.activations = arguments[++i];
     } else if (argument == "--activations") {
-      throw error(errc::invalid_argument, "--activations: expected a folder behind it, got nothing");
+      throw error(errc::invalid_argument, "--activations: expected a folder after it, got nothing");
     } else if (argument == "--help") {
       return std::nullopt;
     } else {

@@ -164,7 +164,7 @@ class network_run {
     c.run->record();
   }
 
-  // Median over the rounds of what a step takes beside the unplanned one of the same round.
+  // Median over the rounds of what a step takes compared with the unplanned one of the same round.
   double ratio(const contender& c) const {
     const std::vector<double>& mine = c.run->all_seconds();
     const std::vector<double>& others = contenders_.front().run->all_seconds();
@@ -220,7 +220,7 @@ class network_run {
     return list;
   }
 
-  // Where the most time was spent beside what was predicted.
+  // Where the most time was spent compared with what was predicted.
   void differences(const contender& c) const {
     const planner::plan& p = c.plan();
     std::vector<std::pair<double, std::string>> list;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What planning costs in time: one training step of the CPU executor without a plan and under each policy,
 // in turn within one process, so that a slow moment of the machine meets all of them. Ratios are medians of
-// the ratios of neighbouring steps. A second unplanned run shows how far two equal runs are apart.
+// the ratios of neighbouring steps. A second unplanned run shows how much two equal runs differ.
 
 #include <fmt/format.h>
 
@@ -315,7 +315,8 @@ int measure_all(const settings& o, const std::string& command) {
 
 int main_checked(int argc, char** argv) {
   settings o;
-  CLI::App app("Step time of the CPU executor under each policy, beside an unplanned run", "step_bench");
+  CLI::App app("Step time of the CPU executor under each policy, compared with an unplanned run",
+               "step_bench");
   app.add_option("--network", o.networks, "networks that train, separated by commas")
       ->delimiter(',')
       ->capture_default_str();

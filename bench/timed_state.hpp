@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// From the table of cases to Google Benchmark: one state, one prepared call, its copy beside it.
+/// From the table of cases to Google Benchmark: one state, one prepared call, and its copy.
 
 #include <benchmark/benchmark.h>
 
@@ -30,7 +30,7 @@ struct timed_work {
 /// Benchmark enters a benchmark several times; what it returned is released when the next benchmark begins.
 /// What it throws becomes the error of this line.
 ///   bytes_per_second  of the dense map
-///   copy_share        speed beside a copy of the least bytes that the call has to move, 1 = as fast
+///   copy_share        speed compared with a copy of the least bytes that the call has to move, 1 = as fast
 ///   ratio             dense bytes / encoded bytes
 void register_work(const std::string& name, std::function<timed_work()> prepare);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The layer of custom_layer.cpp - convolution, ReLU, 2x2 max pooling with encoded stashes - through the C
- * door: handles with the caller's own allocator, and level-one calls on their bytes. */
+ * API: handles with the caller's own allocator, and non-owning calls on their bytes. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void heard(void* user, const stash_event* event) {
   (void)user;
   if (event->kind == STASH_EVENT_OVERFLOW) {
     printf("  %s outgrew its %llu bytes: %llu bytes are taken\n", event->tensor,
-           (unsigned long long)event->available_bytes, (unsigned long long)event->wanted_bytes);
+           (unsigned long long)event->available_bytes, (unsigned long long)event->required_bytes);
   }
 }
 

@@ -4,7 +4,7 @@
 //
 // What backward needs: the layer's input x for the weight gradient, and for every pooled value which tap of
 // its window won and whether it was positive. A framework keeps x, the map before the ReLU, and the pooled
-// map, all dense. This layer keeps a bitmap of x (half of it is zero behind the previous ReLU) and 3 bits per
+// map, all dense. This layer keeps a bitmap of x (half of it is zero after the previous ReLU) and 3 bits per
 // pooled value.
 //
 // Runs a few steps, checks every gradient against a layer that keeps everything, and prints the bytes kept.
@@ -91,9 +91,9 @@ class conv_relu_pool {
 
  private:
   static void heard(void* /*user*/, const stash::event& what) {
-    std::printf("  %.*s of %.*s: %llu bytes wanted\n", static_cast<int>(to_string(what.kind).size()),
+    std::printf("  %.*s of %.*s: %llu bytes required\n", static_cast<int>(to_string(what.kind).size()),
                 to_string(what.kind).data(), static_cast<int>(what.tensor.size()), what.tensor.data(),
-                static_cast<unsigned long long>(what.wanted_bytes));
+                static_cast<unsigned long long>(what.required_bytes));
   }
 
   conv_sizes sizes_;

@@ -2,8 +2,8 @@
 // A stack of custom layers - convolution and ReLU - that trains with its maps on the host.
 //
 // Between its forward and its backward pass a layer needs its input x, for the weight gradient, and the sign
-// of its output. The signs are a bit each and stay. x is encoded (behind a ReLU half of it is zero) and what
-// remains of it goes to the host, behind the next layer's work; it comes back shortly before it is needed.
+// of its output. The signs are a bit each and stay. x is encoded (after a ReLU half of it is zero) and what
+// remains of it goes to the host, during the next layer's work; it comes back shortly before it is needed.
 //
 // Trains once with all maps dense, once with maps encoded, once with them on the host as well; compares the
 // weights bit by bit, and prints how many bytes were kept where the layers compute. Here that is memory of
@@ -125,9 +125,9 @@ trained train(keeping how) {
     layers.emplace_back(number, how, memory, swaps);
 
   trained result;
-  floats images(map_elements()), wanted(map_elements());
+  floats images(map_elements()), target(map_elements());
   fill_random(images.data(), static_cast<std::int64_t>(images.size()), 100);
-  fill_random(wanted.data(), static_cast<std::int64_t>(wanted.size()), 200);
+  fill_random(target.data(), static_cast<std::int64_t>(target.size()), 200);
   for (int step = 0; step < steps; ++step) {
     floats y = images;
     for (layer& l : layers)
@@ -141,7 +141,7 @@ trained train(keeping how) {
     floats dy(y.size());
     float loss = 0;
     for (std::size_t i = 0; i < y.size(); ++i) {
-      dy[i] = y[i] - wanted[i];
+      dy[i] = y[i] - target[i];
       loss += dy[i] * dy[i];
     }
     (step == 0 ? result.first_loss : result.last_loss) = loss / static_cast<float>(y.size());

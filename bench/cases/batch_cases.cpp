@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode_batch and decode_batch of 32 maps of 256 KiB, beside one call on a map of 8 MiB.
+// encode_batch and decode_batch of 32 maps of 256 KiB, compared with one call on a map of 8 MiB.
 
 #include <string>
 #include <utility>

@@ -9,7 +9,7 @@
 namespace stash::bench {
 namespace {
 
-constexpr std::int64_t piece_bytes = 128 << 10;
+constexpr std::int64_t chunk_bytes = 128 << 10;
 
 struct buffers {
   explicit buffers(std::size_t bytes) : from(bytes), to(bytes) {}
@@ -29,7 +29,7 @@ std::function<void()> copy_call(std::int64_t moved_bytes, const execution_contex
     if (context.parallel_for == nullptr) {
       copy_range(b.get(), 0, size);
     } else {
-      context.parallel_for(context.user, size, piece_bytes, copy_range, b.get());
+      context.parallel_for(context.user, size, chunk_bytes, copy_range, b.get());
     }
   };
 }

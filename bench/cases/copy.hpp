@@ -10,7 +10,7 @@
 
 namespace stash::bench {
 
-/// A call that copies memory (std::memcpy, in pieces where the context has threads) such that what it reads
+/// A call that copies memory (std::memcpy, in chunks where the context has threads) such that what it reads
 /// and what it writes together are `moved_bytes`. The call owns its two buffers; `context` must outlive it.
 std::function<void()> copy_call(std::int64_t moved_bytes, const execution_context& context);
 

@@ -46,12 +46,12 @@ void fill_dead_channels(std::span<float> values, double density, std::int64_t ch
   generator random;
   std::vector<float> sign(static_cast<std::size_t>(channels), -1.0F);
   // Selection sampling, so that the share is met as exactly as whole channels allow.
-  auto wanted = static_cast<std::int64_t>(static_cast<double>(channels) * density + 0.5);
+  auto needed = static_cast<std::int64_t>(static_cast<double>(channels) * density + 0.5);
   for (std::int64_t c = 0; c < channels; ++c) {
-    if (choice_of_draw(random.next()) * static_cast<double>(channels - c) >= static_cast<double>(wanted))
+    if (choice_of_draw(random.next()) * static_cast<double>(channels - c) >= static_cast<double>(needed))
       continue;
     sign[static_cast<std::size_t>(c)] = 1.0F;
-    --wanted;
+    --needed;
   }
   for (std::size_t pixel = 0; pixel < values.size(); pixel += sign.size()) {
     for (std::size_t c = 0; c < sign.size(); ++c)

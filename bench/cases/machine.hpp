@@ -7,7 +7,7 @@
 
 namespace stash::bench {
 
-/// Short hash of the commit that was built, with " and changes" behind it if the sources differed; "unknown"
+/// Short hash of the commit that was built, with " and changes" after it if the sources differed; "unknown"
 /// outside a git checkout.
 const char* source_commit() noexcept;
 

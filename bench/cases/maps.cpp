@@ -10,7 +10,7 @@ std::int64_t height_of(std::int64_t bytes, std::int64_t width) {
   return bytes / 4 / width / map_channels;
 }
 
-/// Of images of 224 pixels behind a first layer, where there is room for half of one.
+/// Of images of 224 pixels after a first layer, where there is memory for half of one.
 std::int64_t pool_width(std::int64_t bytes) {
   constexpr std::int64_t wide = 112;
   return height_of(bytes, wide) < wide / 2 ? 16 : wide;

@@ -24,9 +24,9 @@ double median(std::vector<double> values) {
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto rank = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(values.size())));
-  const auto place = values.begin() + std::max<std::ptrdiff_t>(rank, 1) - 1;
-  std::nth_element(values.begin(), place, values.end());
-  return *place;
+  const auto chosen = values.begin() + std::max<std::ptrdiff_t>(rank, 1) - 1;
+  std::nth_element(values.begin(), chosen, values.end());
+  return *chosen;
 }
 
 double interleaved_timing::now() const {

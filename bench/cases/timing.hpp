@@ -41,7 +41,7 @@ class interleaved_timing {
   double quantile_speed(std::size_t call, std::size_t other, double share) const {
     return quantile(speeds(call, other), share);
   }
-  /// How far apart the rounds of a call are: its ninth decile beside its first one; 0: all alike.
+  /// The spread of the rounds of a call: its ninth decile compared with its first one; 0: all alike.
   double variation(std::size_t call) const;
 
  private:

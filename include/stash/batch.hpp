@@ -24,7 +24,7 @@ struct decode_item {
   tensor_view output{};
 };
 
-/// Scratch bytes for encode_batch(): the most that one of its items needs. Throws as workspace_bytes().
+/// Workspace bytes for encode_batch(): the most that one of its items needs. Throws as workspace_bytes().
 STASH_API std::size_t batch_workspace_bytes(std::span<const encode_item> items,
                                             const execution_context& context);
 

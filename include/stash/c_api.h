@@ -3,8 +3,8 @@
 #define STASH_C_API_H
 /**
  * \file
- * The C door to what the C++ headers offer, for C11 and for languages that call C. Only C++ has memory
- * resources as objects (here: stash_memory_callbacks, and the library's own), names of event kinds,
+ * The C API: what the C++ headers offer, for C11 and for languages that call C. Only C++ has memory resources
+ * as objects (here: stash_memory_callbacks, and the library's own), names of event kinds,
  * batch_workspace_bytes (the most that stash_workspace_bytes says of an item), verification_enabled, and
  * moving from one handle to another.
  *
@@ -213,7 +213,7 @@ typedef struct stash_encoded_view {
   stash_encode_report* report;
 } stash_encoded_view;
 
-/** Scratch memory, 64-byte aligned. */
+/** Workspace of a call, 64-byte aligned. */
 typedef struct stash_workspace_view {
   size_t struct_size;
   void* data;
@@ -236,12 +236,12 @@ STASH_API int32_t stash_encoded_bytes_at_density(const stash_encoding* encoding,
 /** Bytes that encoding exactly this tensor needs. Reads it once. On a device: stash_size_query_count(). */
 STASH_API int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_tensor_view* input,
                                             const stash_execution_context* context, size_t* bytes);
-/** Scratch bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items needs.
+/** Workspace bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items needs.
  */
 STASH_API int32_t stash_workspace_bytes(const stash_encoding* encoding, int32_t source, int64_t elements,
                                         const stash_execution_context* context, size_t* bytes);
 
-/** The best instruction set first; null behind the last. Valid as long as the library. */
+/** The best instruction set first; null past the last. Valid as long as the library. */
 STASH_API const char* stash_cpu_target_name(size_t index);
 /** Name of the one in use, as stash_cpu_target_name gives it. */
 STASH_API int32_t stash_cpu_target(const char** name);
@@ -307,7 +307,7 @@ typedef struct stash_stored_size {
   uint32_t reserved;
 } stash_stored_size;
 
-/** A question that is answered behind the work in the context's stream. */
+/** A question that is answered after the work in the context's stream. */
 typedef struct stash_size_query stash_size_query;
 
 /** Asks for the size of `stored`, which an encoder of this type and count was given. */
@@ -459,7 +459,7 @@ typedef struct stash_event {
   int32_t kind;
   int32_t reserved;
   const char* tensor; /**< never null */
-  uint64_t wanted_bytes;
+  uint64_t required_bytes;
   uint64_t available_bytes;
   int64_t step;
 } stash_event;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Encodings as values, and the level-one calls encode() and decode(). Bit layouts: docs/format.md.
+/// Encodings as values, and the non-owning calls encode() and decode(). Bit layouts: docs/format.md.
 ///
 /// On the host results do not depend on the rounding mode of the threads that call or compute: all round to
 /// nearest, ties to even, and keep their mode. Encoded and decoded bytes do not depend on their denormal mode
 /// either; what does is said in relu.hpp, pool.hpp and dropout.hpp.
 ///
-/// Level one never allocates, never blocks on anything but the caller's own threads, and never prints.
-/// Thread safety: calls on disjoint buffers may run at the same time; the overflow arena and a status record
-/// may be shared between calls (they are updated atomically).
+/// The non-owning API (calls that take views) never allocates, never blocks on anything but the caller's own
+/// threads, and never prints. Thread safety: calls on disjoint buffers may run at the same time; the overflow
+/// arena and a status record may be shared between calls (they are updated atomically).
 ///
 /// Overlap, here and in the layers: what a call writes (maps, encoded bytes, reports, an arena with its
 /// counters, workspace) may overlap nothing that it reads, and nothing else that it writes; else
 /// error(invalid_argument), before anything is written. Where a call says that one map may be another, that
 /// is the same elements at the same addresses, with the same pitch. Slices of different channels of one map
-/// (with its pitch) lie apart; maps of different pitches are refused if one may lie in the other's gaps. Of
-/// encoded bytes counts what the encoding can use, encoded_bytes_bound() at most, and not the rest of a slot.
-/// One report may serve all encoded bytes of a call. Only addresses are compared, those of a device, too:
-/// memory that is mapped twice is not noticed.
+/// (with its pitch) do not overlap; maps of different pitches are refused if one may lie in the other's gaps.
+/// Of encoded bytes counts what the encoding can use, encoded_bytes_bound() at most, and not the rest of a
+/// slot. One report may serve all encoded bytes of a call. Only addresses are compared, those of a device,
+/// too: memory that is mapped twice is not noticed.
 
 #include <cstddef>
 #include <cstdint>
@@ -94,7 +94,7 @@ STASH_API bool is_lossless(const encoding& e) noexcept;
 
 /// Stable name: "raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool", "bitmap", "csr";
 /// for narrow values the format ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2",
-/// "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"), alone for cast and behind "bitmap_" or "csr_". The rules and
+/// "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"), alone for cast, and after "bitmap_" or "csr_". The rules and
 /// bounds are not part of the name.
 STASH_API std::string to_string(const encoding& e);
 /// Inverse of to_string. Throws error(invalid_argument) naming the known encodings.
@@ -123,15 +123,15 @@ STASH_API std::size_t encoded_bytes_at_density(const encoding& e, dtype source, 
 STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                           const execution_context& context);
 
-/// Scratch bytes for encode()/decode() in a context: 0 on the CPU, and on a device but for bitmap and csr in
-/// canonical order. Pure.
+/// Workspace bytes for encode()/decode() in a context: 0 on the CPU, and on a device but for bitmap and csr
+/// in canonical order. Pure.
 STASH_API std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
                                       const execution_context& context = {});
 
-/// Memory shared by many sparse tensors for tiles that do not fit their slot: an arena, and behind it a host
-/// overflow for tiles that do not fit the arena either. `claimed` counts bytes of the arena handed out so far
-/// (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller when all
-/// tensors that used the arena are dead; `host_claimed` likewise for the host overflow.
+/// Memory shared by many sparse tensors for tiles that do not fit their slot: an arena, and a host overflow
+/// for tiles that do not fit the arena either. `claimed` counts bytes of the arena handed out so far (a
+/// multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller when all tensors
+/// that used the arena are dead; `host_claimed` likewise for the host overflow.
 ///
 /// On a device the arena and both counters lie in device memory, and the host overflow in host memory that
 /// is pinned and mapped into the device at the same address (pinned_memory()): kernels reach it over the
@@ -165,7 +165,7 @@ struct const_encoded_view {
   encode_report* report = nullptr;
 };
 
-/// A piece of scratch memory, 64-byte aligned.
+/// Workspace of a call, 64-byte aligned.
 struct workspace_view {
   void* data = nullptr;
   std::size_t bytes = 0;

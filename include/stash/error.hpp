@@ -2,11 +2,11 @@
 #pragma once
 /// \file
 /// Errors on the host side. Every public C++ function reports wrong arguments and failures by throwing
-/// stash::error; its message has the form "function: argument: expected ..., got ...". The numbers below
-/// are stable: they are never reused for another meaning and are shared with the C door.
+/// stash::error; its message has the form "function: argument: expected ..., got ...". The numbers below are
+/// stable: they are never reused for another meaning and are shared with the C API.
 ///
 /// Where memory runs out that is error(out_of_memory), too, never std::bad_alloc, and it takes no memory: its
-/// message names the function if there is room for that. What a caller's own function throws (a
+/// message names the function if it has the space for that. What a caller's own function throws (a
 /// memory_resource) comes out as it is, but for std::bad_alloc.
 ///
 /// Failures that only the data can cause while a kernel runs (a slot that is too small, corrupt encoded

@@ -26,8 +26,8 @@ STASH_API std::string_view to_string(event_kind kind) noexcept;
 /// Valid during the callback only.
 struct event {
   event_kind kind = event_kind::overflow;
-  std::string_view tensor{};       ///< the name that the caller or the plan gave it; may be empty
-  std::uint64_t wanted_bytes = 0;  ///< what the tensor needs; rerun: 0 if it is not known
+  std::string_view tensor{};         ///< the name that the caller or the plan gave it; may be empty
+  std::uint64_t required_bytes = 0;  ///< what the tensor needs; rerun: 0 if it is not known
   /// overflow: the capacity; fallback: what it has now; rerun: as overflow; late: the bytes that were there
   std::uint64_t available_bytes = 0;
   std::int64_t step = -1;  ///< rerun: number of the training step, from 0; else -1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where and how a level-one call runs. On the CPU a caller brings its own threads as a parallel_for
+/// Where and how a non-owning call runs. On the CPU a caller brings its own threads as a parallel_for
 /// callback; on a device the context carries a stream. Calls never create threads themselves.
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct execution_context {
   /// them.
   void* stream = nullptr;
   /// On a device: bitmap and csr place their tiles in order, so that the bytes are canonical as on the CPU.
-  /// Costs a few percent, and workspace_bytes() of scratch memory. Else tiles lie in the order in which
-  /// blocks finish.
+  /// Costs a few percent, and workspace_bytes() of memory. Else tiles lie in the order in which blocks
+  /// finish.
   bool canonical = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where owning objects of the library take their memory from. Level-one calls (encoding.hpp) take none.
+/// Where owning objects of the library take their memory from. Non-owning calls (encoding.hpp) take none.
 ///
 /// The interface is ordered by streams, so that a device resource can hand memory out and take it back
 /// without waiting: what allocate() returns may be used by work that is enqueued in `stream` afterwards, and
@@ -50,13 +50,13 @@ STASH_API memory_resource& host_memory() noexcept;
 
 /// Memory of the current device, ordered by streams (the CUDA driver's default pool, which gives free memory
 /// back to the system whenever somebody waits for the device: raise its cudaMemPoolAttrReleaseThreshold where
-/// that costs time and nobody else wants the memory). Lives as long as the program.
+/// that costs time and nobody else needs the memory). Lives as long as the program.
 /// allocate() throws error(unsupported) in a build without a device back end, error(device_failure) if the
 /// driver refuses.
 STASH_API memory_resource& device_memory() noexcept;
 
-/// Host memory that stays where it is and is mapped into the device: for copies that run beside kernels. The
-/// driver promises no alignment above 256 bytes; a larger one may fail as out of memory.
+/// Host memory that stays where it is and is mapped into the device: for copies that run at the same time as
+/// kernels. The driver promises no alignment above 256 bytes; a larger one may fail as out of memory.
 /// Making and giving back a block may wait for the device. Lives as long as the program; errors as
 /// device_memory().
 STASH_API memory_resource& pinned_memory() noexcept;

@@ -3,9 +3,8 @@
 /// \file
 /// Max pooling whose backward needs a few bits per pooled value, alone and joined with ReLU.
 ///
-/// Shapes: channels last (N, H, W, C) or (N, D, H, W, C), dense or with a pixel pitch; channels first
-/// (N, C, H, W) or (N, C, D, H, W), dense. x and y have one layout, rank and type: f32, f16 or bf16. Five
-/// dimensions pool over depth too; with four, kernel_d must be 1.
+/// Shapes: NHWC or NDHWC, dense or with a pixel pitch; NCHW or NCDHW, dense. x and y have one layout, rank
+/// and type: f32, f16 or bf16. Five dimensions pool over depth too; with four, kernel_d must be 1.
 /// A window's taps are numbered row-major in the *unclipped* window, without the gaps of a dilation:
 /// tap = (kz * kernel_h + ky) * kernel_w + kx; taps outside x take no part. Every window must contain at
 /// least one tap of x.
@@ -28,10 +27,10 @@
 
 namespace stash {
 
-/// Where the channels are in memory.
+/// Where the channels are in memory: last (NHWC) or first (NCHW).
 enum class pool_layout : std::uint8_t { channels_last = 0, channels_first = 1 };
 
-/// OD, OH and OW come from y's shape; padding behind, below and right is whatever the last window needs.
+/// OD, OH and OW come from y's shape; padding at the end of each axis is whatever the last window needs.
 struct pool_window {
   std::int32_t kernel_h = 2, kernel_w = 2;
   std::int32_t stride_h = 2, stride_w = 2;

@@ -24,7 +24,7 @@ STASH_API void relu_forward(const const_tensor_view& x, const tensor_view& y, co
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap or csr (any
 /// values), cast with keep_nonzero (any format), raw. dx may be dy. `stash` describes all elements of y in
 /// order. A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the
-/// result is exact but for 6- and 4-bit MX values beside a NaN: it takes its group along, and the gradients
+/// result is exact but for 6- and 4-bit MX values next to a NaN: it takes its group along, and the gradients
 /// of all of them are those of NaN (docs/format.md, "Sign of a stashed ReLU output"). For sign_mask the rule
 /// was applied by the encoder and `e.rule` is not looked at again. Errors: as encode(); corrupt bytes set the
 /// report's status.

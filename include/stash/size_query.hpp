@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// How large an encoded tensor turned out, asked without waiting. Encoders leave the figures in the report,
-/// which lies where the kernel can write it; a query fetches them behind the work that is enqueued in the
+/// which lies where the kernel can write it; a query fetches them after the work that is enqueued in the
 /// context's stream and says when they are there. Capacities of later steps are chosen from them.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct stored_size {
 };
 
 /// Copies share what they wait for. On the host, calls are complete when they return, and so is every query;
-/// on a device the report is copied to the host behind the work of the stream. There the end of the last copy
+/// on a device the report is copied to the host after the work of the stream. There the end of the last copy
 /// of a query waits for that too if it has not happened yet.
 class STASH_API size_query {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// All of the C++ door at once.
+/// All of the C++ API at once.
 
 #include "stash/batch.hpp"
 #include "stash/cpu.hpp"

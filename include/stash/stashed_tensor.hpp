@@ -23,8 +23,8 @@
 /// options.capacity reaches encoded_bytes_bound(), and check(). What damaged bytes restore() finds is said by
 /// check().
 ///
-/// Thread safety: const member functions may run at the same time, others may not run beside anything else
-/// on the same object.
+/// Thread safety: const member functions may run at the same time, others may not run at the same time as
+/// anything else on the same object.
 
 #include <cstddef>
 #include <cstdint>
@@ -107,7 +107,7 @@ class STASH_API stashed_tensor {
   /// on a device error(device_failure); nothing has changed then.
   void rewind(const execution_context& context = {});
 
-  /// Gives the memory back, ordered behind what was enqueued in the stream of construction.
+  /// Gives the memory back, ordered after what was enqueued in the stream of construction.
   void reset() noexcept;
 
   bool empty() const noexcept { return memory_ == nullptr; }  ///< holds nothing
@@ -124,7 +124,7 @@ class STASH_API stashed_tensor {
   /// empty handle.
   size_query size(const execution_context& context = {}) const;
 
-  /// For level-one calls. Both views stay valid until the handle is moved from, reset or destroyed (the
+  /// For non-owning calls. Both views stay valid until the handle is moved from, reset or destroyed (the
   /// move's target keeps the block: views made before stay valid). All null for an empty handle.
   encoded_view output() noexcept;
   const_encoded_view stored() const noexcept;  ///< see output()

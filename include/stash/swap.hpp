@@ -11,16 +11,16 @@
 ///     swaps.reached(5);                                                                    // backward
 ///     kept.restore(x_again, context);
 ///
-/// Copies run behind the caller. In memory of the host each direction has a thread of its own; on a device
-/// each has a stream of its own, which is ordered against the caller's stream by events, so that the host
-/// never waits (what may wait says so). Copies are made in pieces of options.chunk_bytes.
+/// Copies run asynchronously to the caller. In memory of the host each direction has a thread of its own; on
+/// a device each has a stream of its own, which is ordered against the caller's stream by events, so that the
+/// host never waits (what may wait says so). Copies are made in chunks of options.chunk_bytes.
 ///
 /// Order. On the host a queued copy with a higher priority goes first, among equals the one that is needed
-/// earlier, then the one that was asked for earlier; the order is looked at again after each piece, and
+/// earlier, then the one that was asked for earlier; the order is looked at again after each chunk, and
 /// somebody who waits for a copy moves it to the front. On a device a copy out is enqueued by the call that
 /// asks for it; the order holds for what is brought back, until it is enqueued.
 ///
-/// Failures. A call that throws has changed nothing. What fails behind the caller is thrown by the call that
+/// Failures. A call that throws has changed nothing. What fails asynchronously is thrown by the call that
 /// waits for it, as error of the cause's code that names the tensor; nothing is lost by it: the source is
 /// still what it was, and the same call tries again when it is called again. A tensor that could not be
 /// brought back ahead of use because nobody had asked for it yet is brought back by the call that waits.
@@ -114,7 +114,7 @@ class STASH_API swapped {
   ~swapped();
 
   /// Gives up the tensor and all memory that the handle has. A copy that has not ended is given up too; on
-  /// the host the piece that is being copied is waited for, on a device a copy from or to the caller's memory
+  /// the host the chunk that is being copied is waited for, on a device a copy from or to the caller's memory
   /// for which neither wait_out() nor wait_in() was called. Destroying a handle does the same, so that
   /// handles have to go before the memory that was lent to them.
   void reset() noexcept;
@@ -134,7 +134,7 @@ class STASH_API swapped {
   /// Does nothing if that has begun.
   void swap_in(const execution_context& context = {});
   /// Begins to bring it back into `bytes` bytes of the caller's, which must be the tensor's bytes(). On a
-  /// device the copy runs behind the work of the context's stream. `to` belongs to the copy until wait_in()
+  /// device the copy runs after the work of the context's stream. `to` belongs to the copy until wait_in()
   /// has succeeded, or reset() has returned. Throws error(invalid_argument) for a null address of more than 0
   /// bytes, for another size, and while a copy to the caller's memory is under way that has not failed.
   void swap_in(void* to, std::size_t bytes, const execution_context& context = {});
@@ -142,7 +142,7 @@ class STASH_API swapped {
   /// context's stream (on the host, for the caller): the caller's memory, which is its own again, or memory
   /// of the swapper until leave(). Throws what the copy failed of; the next call copies again.
   void* wait_in(const execution_context& context = {});
-  /// Gives back the swapper's memory that wait_in() returned, behind the work of the context's stream. The
+  /// Gives back the swapper's memory that wait_in() returned, after the work of the context's stream. The
   /// tensor stays on the host and can be brought back again. Does nothing if there is no such memory: what
   /// came back ahead of use stays, and so does what comes to the caller's memory.
   void leave(const execution_context& context = {});
@@ -185,7 +185,7 @@ struct swap_statistics {
 class STASH_API swapper {
  public:
   /// Throws error(invalid_argument) for an option that is not as described, error(out_of_memory), also where
-  /// there is no room for a thread, and for a device error(unsupported) in a build without one, or
+  /// a thread cannot be made, and for a device error(unsupported) in a build without one, or
   /// error(device_failure).
   explicit swapper(const swapper_options& options = {});
   /// Waits for all copies to the host, and for those that have begun to come back or go to the caller's
@@ -195,7 +195,7 @@ class STASH_API swapper {
   swapper& operator=(const swapper&) = delete;
 
   /// Begins to copy bytes to the host. They must stay as they are until wait_out() says otherwise. On a
-  /// device the copy runs behind the work of the context's stream. Throws error(out_of_memory) if there is
+  /// device the copy runs after the work of the context's stream. Throws error(out_of_memory) if there is
   /// none, or the limit does not allow it, unless request.empty_if_full; error(invalid_argument) for a null
   /// address of more than 0 bytes and for a context of another space. May wait for copies of handles that
   /// were given up before.
@@ -212,16 +212,16 @@ class STASH_API swapper {
                    const execution_context& context = {});
   /// The same; gives the tensor's memory back as soon as the copy has ended. On a device that is done in the
   /// order of the streams that take memory next, by the next call that finds the copy ended and sends or
-  /// brings back a tensor, or by this one where leaving_limit_bytes has no room. The tensor stays the
-  /// caller's if the call throws, or returns an empty handle.
+  /// brings back a tensor, or by this one where leaving_limit_bytes is reached. The tensor stays the caller's
+  /// if the call throws, or returns an empty handle.
   swapped swap_out(stashed_tensor&& tensor, const swap_request& request = {},
                    const execution_context& context = {});
 
   /// Says where the caller is. Positions are the caller's; they grow while tensors are used, for example the
   /// number of the layer counted from the end. Tensors that went out before this call, and are needed at
   /// `position` or later, but not more than options.ahead later, begin to come back in their order, within
-  /// the residency limit, now and whenever there is room again. A position before the last one begins a new
-  /// round. Before the first call nothing comes back by itself.
+  /// the residency limit, now and whenever the limit allows it again. A position before the last one begins a
+  /// new round. Before the first call nothing comes back by itself.
   void reached(std::int64_t position);
 
   swap_statistics statistics() const;  ///< as of now; never blocks on a copy

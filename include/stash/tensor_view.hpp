@@ -5,7 +5,7 @@
 ///
 /// A view lists its dimensions in memory order, slowest first. The last dimension is dense; the distance
 /// between two consecutive *pixels* (rows of the last dimension) may be larger than its length: that is the
-/// pixel pitch, with which a channel slice of a concatenated channels-last map is addressed without a copy.
+/// pixel pitch, with which a channel slice of a concatenated NHWC map is addressed without a copy.
 /// "Element i" of a tensor is the i-th in memory order with the pitch removed.
 
 #include <array>
@@ -84,7 +84,7 @@ struct const_tensor_view {
   constexpr std::int64_t elements() const noexcept { return dims.elements(); }
   /// Elements from one pixel to the next.
   constexpr std::int64_t pitch() const noexcept { return pixel_pitch == 0 ? dims.inner() : pixel_pitch; }
-  /// True if pixels lie side by side.
+  /// True if pixels are contiguous in memory.
   constexpr bool dense() const noexcept { return pitch() == dims.inner(); }
   /// The data as elements of type T, which must be the one that `type` names.
   template <class T>
@@ -105,7 +105,7 @@ struct tensor_view {
   constexpr std::int64_t elements() const noexcept { return dims.elements(); }
   /// Elements from one pixel to the next.
   constexpr std::int64_t pitch() const noexcept { return pixel_pitch == 0 ? dims.inner() : pixel_pitch; }
-  /// True if pixels lie side by side.
+  /// True if pixels are contiguous in memory.
   constexpr bool dense() const noexcept { return pitch() == dims.inner(); }
   /// The data as elements of type T, which must be the one that `type` names.
   template <class T>

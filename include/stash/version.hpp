@@ -3,9 +3,9 @@
 /// \file
 /// Version of the Stash library (semantic versioning of the documented API).
 
-/// Incompatible changes of the C door.
+/// Incompatible changes of the C API.
 #define STASH_VERSION_MAJOR 0
-/// Additions; before 1.0 also changes of the C++ door.
+/// Additions; before 1.0 also changes of the C++ API.
 #define STASH_VERSION_MINOR 1
 /// Repairs.
 #define STASH_VERSION_PATCH 0

@@ -80,7 +80,7 @@ def directives_resolved(source):
 
 
 def plain_text(comment):
-    """What a comment says, paragraphs apart."""
+    """What a comment says, with its paragraphs separated."""
     lines = re.sub(r"^/\*\*<?|\*/$", "", comment).splitlines()
     lines = [re.sub(r"^\s*\* ?", "", line).strip() for line in lines]
     return "\n\n".join(" ".join(part.split()) for part in "\n".join(lines).strip().split("\n\n"))
@@ -120,11 +120,11 @@ class Parser:
         self.at += 1
         return self.tokens[self.at - 1][1]
 
-    def text(self, behind=False):
+    def text(self, trailing=False):
         """The comment that comes next, "" if there is none; /**< belongs to what is before it."""
         said = ""
         while self.at < len(self.tokens) and self.tokens[self.at][0] == "text":
-            if self.tokens[self.at][1].startswith("/**<") != behind:
+            if self.tokens[self.at][1].startswith("/**<") != trailing:
                 break
             said = plain_text(self.tokens[self.at][1])
             self.at += 1
@@ -172,7 +172,7 @@ class Parser:
                 self.refuse("one name for what is not a plain number")
             found.append(Variable(self.word(), first.type))
         self.need(";")
-        text = self.text(behind=True) or text
+        text = self.text(trailing=True) or text
         for member in found:
             member.text = text
         return found

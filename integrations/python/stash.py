@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Made by integrations/python/generate from include/stash/c_api.h; change these instead.
-"""The C door of Stash (stash/c_api.h) through ctypes.
+"""The C API of Stash (stash/c_api.h) through ctypes.
 
 Function stash_NAME is NAME here, STASH_NAME is NAME, stash_tensor_view is TensorView. Functions that return an error
 number in C return None here, or raise Error. Structures set their size when they are made, and take members by name;
@@ -240,7 +240,7 @@ class EncodedView(_Sized):
 
 
 class WorkspaceView(_Sized):
-    """Scratch memory, 64-byte aligned."""
+    """Workspace of a call, 64-byte aligned."""
 
     __slots__ = ()
     _fields_ = [
@@ -293,7 +293,7 @@ class StoredSize(_Sized):
 
 
 class SizeQuery(Structure):
-    """A question that is answered behind the work in the context's stream."""
+    """A question that is answered after the work in the context's stream."""
 
     __slots__ = ()
 
@@ -368,7 +368,7 @@ class Event(_Sized):
         ("kind", c_int32),
         ("reserved", c_int32),
         ("tensor", c_char_p),  # never null
-        ("wanted_bytes", c_uint64),
+        ("required_bytes", c_uint64),
         ("available_bytes", c_uint64),
         ("step", c_int64),
     ]
@@ -535,12 +535,12 @@ _FUNCTIONS = {
         POINTER(c_size_t)],
         """(encoding, source, elements, context, bytes)
 
-        Scratch bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items
-        needs."""),
+        Workspace bytes for stash_encode() and stash_decode(). A batch needs the most that one of its
+        items needs."""),
     "cpu_target_name": (c_char_p, [c_size_t],
         """(index)
 
-        The best instruction set first; null behind the last. Valid as long as the library."""),
+        The best instruction set first; null past the last. Valid as long as the library."""),
     "cpu_target": (c_int32, [POINTER(c_char_p)],
         """(name)
 
@@ -852,7 +852,7 @@ _last_error_message = None
 
 
 def load(path=None):
-    """Loads the library from `path`. Without one: beside this file, from the folder of libraries that it was installed
+    """Loads the library from `path`. Without one: next to this file, from the folder of libraries that it was installed
     below, or where the system finds it. Raises OSError if it cannot; RuntimeError for a second path."""
     global _library, _last_error_message
     if _library is not None:

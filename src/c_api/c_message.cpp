@@ -10,10 +10,10 @@ namespace {
 /// Text in memory of fixed size.
 class cut_text {
  public:
-  explicit cut_text(std::span<char> room) : room_(room.first(room.size() - 1)), end_(room.data()) {}
+  explicit cut_text(std::span<char> buffer) : buffer_(buffer.first(buffer.size() - 1)), end_(buffer.data()) {}
   cut_text& operator<<(std::string_view part) noexcept {
     const std::size_t length =
-        std::min(part.size(), room_.size() - static_cast<std::size_t>(end_ - room_.data()));
+        std::min(part.size(), buffer_.size() - static_cast<std::size_t>(end_ - buffer_.data()));
     std::memcpy(end_, part.data(), length);
     end_ += length;
     *end_ = '\0';
@@ -21,7 +21,7 @@ class cut_text {
   }
 
  private:
-  std::span<char> room_;
+  std::span<char> buffer_;
   char* end_;
 };
 
@@ -42,7 +42,7 @@ std::string_view take(std::string_view& text, const Takes& takes) noexcept {
 std::string_view take_function(std::string_view& text) noexcept {
   std::string_view rest = text;
   const std::string_view name = take(rest, [](char c) { return is_word(c) || c == ':' || c == '~'; });
-  // The colon behind the name was taken with it.
+  // The colon after the name was taken with it.
   if (name.size() < 2 || !name.ends_with(':') || name.ends_with("::") || !rest.starts_with(' ')) return {};
   text = rest.substr(1);
   return name.substr(0, name.size() - 1);
@@ -94,27 +94,27 @@ bool write_owned(cut_text& to, std::string_view& text, const argument_names& nam
 
 }  // namespace
 
-void write_c_message(std::span<char> room, std::string_view function, std::string_view message,
+void write_c_message(std::span<char> buffer, std::string_view function, std::string_view message,
                      const argument_names& names) noexcept {
-  cut_text to(room);
+  cut_text to(buffer);
   to << function << ": ";
   const std::string_view inner = take_function(message);
   if (inner == function) {
     to << message;
     return;
   }
-  constexpr std::string_view no_room = "bytes: expected room for ";
-  if (inner == "memory_resource::allocate" && message.starts_with(no_room)) {
+  constexpr std::string_view no_memory = "bytes: expected memory for ";
+  if (inner == "memory_resource::allocate" && message.starts_with(no_memory)) {
     to << "memory";
-    message.remove_prefix(no_room.find(':'));
+    message.remove_prefix(no_memory.find(':'));
   } else if (!write_owned(to, message, names)) {
     write_argument(to, message, names);
   }
   // What overlaps an argument is an argument, too.
-  constexpr std::string_view apart = "memory apart from ";
-  if (const std::size_t at = message.find(apart); at != std::string_view::npos && !names.known.empty()) {
-    to << message.substr(0, at + apart.size());
-    message.remove_prefix(at + apart.size());
+  constexpr std::string_view separate = "memory apart from ";
+  if (const std::size_t at = message.find(separate); at != std::string_view::npos && !names.known.empty()) {
+    to << message.substr(0, at + separate.size());
+    message.remove_prefix(at + separate.size());
     write_argument(to, message, names);
   }
   to << message;

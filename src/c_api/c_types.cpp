@@ -23,7 +23,7 @@ auto naming(std::string_view function, std::string_view argument, std::string_vi
 
 }  // namespace
 
-// NOLINTBEGIN(misc-redundant-expression)  the two structures are declared apart
+// NOLINTBEGIN(misc-redundant-expression)  the two structures are declared separately
 static_assert(sizeof(stash_encode_report) == sizeof(encode_report) &&
               alignof(stash_encode_report) == alignof(encode_report));
 static_assert(offsetof(stash_encode_report, flags) == offsetof(encode_report, flags) &&

@@ -17,7 +17,7 @@ namespace {
 /// Of fixed size: there is a text to be noted when there is no memory, too.
 thread_local char last_message[4096] = "";
 
-// Messages are put together apart, because the text may be the last one itself.
+// Messages are built in a separate buffer, because the text may be the last one itself.
 std::int32_t note(const error& e, const char* function, const argument_names& names) noexcept {
   char message[sizeof(last_message)];
   write_c_message(message, function, e.what(), names);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// From exceptions to numbers: what every function of the C door runs inside.
+/// From exceptions to numbers: what every function of the C API runs inside.
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What stands behind the opaque handles that more than one unit knows.
+/// The types of the opaque handles that more than one unit knows.
 
 #include <cstdint>
 #include <memory>
@@ -30,7 +30,7 @@ struct listener {
                         static_cast<std::int32_t>(what.kind),
                         0,
                         what.tensor.empty() ? "" : what.tensor.data(),
-                        what.wanted_bytes,
+                        what.required_bytes,
                         what.available_bytes,
                         what.step};
     to.notify(to.user, &c);

@@ -145,8 +145,8 @@ int32_t stash_swapper_out_owned(stash_swapper* swapper, stash_handle** handle,
                                 const stash_swap_request* request, const stash_execution_context* context,
                                 stash_swapped** swapped) {
   return guard(__func__, of_handle, [&](std::string_view function) {
-    stash_handle*& given = checked(function, "handle", handle);
-    stash_handle& source = checked(function, "handle", given);
+    stash_handle*& owner = checked(function, "handle", handle);
+    stash_handle& source = checked(function, "handle", owner);
     const bool begun = begin_out(
         function, swapper, request, context, swapped,
         [&](stash::swapper& swaps, const stash::swap_request& r, const stash::execution_context& c) {
@@ -154,7 +154,7 @@ int32_t stash_swapper_out_owned(stash_swapper* swapper, stash_handle** handle,
         });
     if (!begun) return;
     (*swapped)->memory = std::move(source.memory);
-    delete std::exchange(given, nullptr);
+    delete std::exchange(owner, nullptr);
   });
 }
 

@@ -17,7 +17,7 @@ constexpr std::int64_t classes = 10;
 constexpr std::size_t plane_bytes = side * side;
 constexpr std::size_t record_bytes = 1 + colours * plane_bytes;
 
-void require_room(const dataset& d) {
+void require_capacity(const dataset& d) {
   if (d.count == 0 && d.images.empty() && d.labels.empty()) return;
   if (d.height != side || d.width != side || d.channels != colours || d.classes != classes) {
     throw error(
@@ -50,7 +50,7 @@ void require_records(const std::vector<std::uint8_t>& records, const std::string
 }  // namespace
 
 void parse_cifar10(const std::vector<std::uint8_t>& records, const std::string& source, dataset& append_to) {
-  require_room(append_to);
+  require_capacity(append_to);
   require_records(records, source);
   const std::size_t count = records.size() / record_bytes;
   dataset& d = append_to;

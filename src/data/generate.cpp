@@ -43,24 +43,24 @@ std::vector<grid> make_patterns(std::int64_t classes, std::int64_t channels, std
   return patterns;
 }
 
-/// Where a pixel lies in the grid: the knot before it and the weight (of `unit`) of the knot behind it.
-struct place {
+/// Where a pixel lies in the grid: the knot before it and the weight (of `unit`) of the knot after it.
+struct knot_position {
   std::size_t knot;
   int weight;
 };
 
-/// Places along one side. The grid spans the image and the margin that shifts need on either end.
-std::vector<place> make_places(std::int64_t extent) {
-  std::vector<place> places;
+/// Positions along one side. The grid spans the image and the margin that shifts need on either end.
+std::vector<knot_position> knot_positions(std::int64_t extent) {
+  std::vector<knot_position> knots;
   const std::int64_t span = extent + std::int64_t{2} * max_shift;
   for (std::int64_t i = 0; i < span; ++i) {
     const std::int64_t fixed = i * (std::int64_t{cells} * unit) / span;
-    places.push_back({static_cast<std::size_t>(fixed / unit), static_cast<int>(fixed % unit)});
+    knots.push_back({static_cast<std::size_t>(fixed / unit), static_cast<int>(fixed % unit)});
   }
-  return places;
+  return knots;
 }
 
-int pattern_at(const grid& pattern, place y, place x) {
+int pattern_at(const grid& pattern, knot_position y, knot_position x) {
   const auto along_row = [&](std::size_t row) {
     return pattern[row][x.knot] * (unit - x.weight) + pattern[row][x.knot + 1] * x.weight;
   };
@@ -81,8 +81,8 @@ class generator {
       : seed_(seed),
         classes_(classes),
         patterns_(make_patterns(classes, channels, seed)),
-        rows_(make_places(height)),
-        columns_(make_places(width)) {}
+        rows_(knot_positions(height)),
+        columns_(knot_positions(width)) {}
 
   void fill(dataset& d, stream purpose) const {
     d.source = fmt::format("generated (seed {})", seed_);
@@ -95,11 +95,11 @@ class generator {
 
  private:
   void draw(dataset& d, std::int64_t image, splitmix64 random) const {
-    const place* row = rows_.data() + random.below(2 * max_shift + 1);
-    const place* column = columns_.data() + random.below(2 * max_shift + 1);
+    const knot_position* row = rows_.data() + random.below(2 * max_shift + 1);
+    const knot_position* column = columns_.data() + random.below(2 * max_shift + 1);
     int contrast = random.between(min_contrast, max_contrast);
-    // Light and dark change places in a third of the images: no weighted sum of the pixels finds both kinds
-    // of a class, so a linear classifier stays well behind a small network.
+    // Light and dark are exchanged in a third of the images: no weighted sum of the pixels finds both kinds
+    // of a class, so a linear classifier stays well below a small network.
     if (random.below(3) == 0) contrast = -contrast;
     const grid* pattern = patterns_.data() + image % classes_ * d.channels;
     std::uint8_t* pixel = d.images.data() + image * d.image_bytes();
@@ -117,7 +117,7 @@ class generator {
   std::uint64_t seed_;
   std::int64_t classes_;
   std::vector<grid> patterns_;
-  std::vector<place> rows_, columns_;
+  std::vector<knot_position> rows_, columns_;
 };
 
 }  // namespace

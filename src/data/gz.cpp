@@ -45,7 +45,7 @@ class inflater {
   throw error(errc::bad_format, fmt::format("unzip: {}: expected {}", source, expected_and_got));
 }
 
-/// Appends the content of the gz member at `offset` and returns the offset just behind it.
+/// Appends the content of the gz member at `offset` and returns the offset just past its end.
 std::size_t unzip_member(const std::vector<std::uint8_t>& gz, std::size_t offset, const std::string& source,
                          std::size_t limit, std::vector<std::uint8_t>& content) {
   inflater state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Room for the images of a data set whose extents come from a caller.
+/// Memory for the images of a data set whose extents come from a caller.
 
 #include "data/dataset.hpp"
 

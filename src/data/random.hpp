@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The random numbers of this room. Written out here, and in integers only, because the distributions of the
-/// standard library differ from one implementation to the next and a seed has to mean the same data
+/// The random numbers of this module. Written out here, and in integers only, because the distributions of
+/// the standard library differ from one implementation to the next and a seed has to mean the same data
 /// everywhere.
 
 #include <cstdint>

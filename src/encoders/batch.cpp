@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -33,40 +33,42 @@ void check_items(std::string_view function, std::size_t count, const Check& chec
   }
 }
 
-/// A piece of an item.
-struct owned_piece {
-  piece what;
+/// An access of an item.
+struct item_access {
+  memory_access what;
   std::size_t item;
   std::uintptr_t last_end;  ///< among sorted ones: of this one and of all that begin before it
 };
 
-[[noreturn]] void fail_items(std::string_view function, const owned_piece& a, const owned_piece& b) {
+[[noreturn]] void fail_items(std::string_view function, const item_access& a, const item_access& b) {
   const bool a_writes = a.what.how == use::written;
-  const owned_piece &written = a_writes ? a : b, &other = a_writes ? b : a;
-  fail_apart(fmt::format("{}: items[{}]", function, written.item), written.what,
-             fmt::format("items[{}].", other.item), other.what);
+  const item_access &written = a_writes ? a : b, &other = a_writes ? b : a;
+  fail_overlap(fmt::format("{}: items[{}]", function, written.item), written.what,
+               fmt::format("items[{}].", other.item), other.what);
 }
 
 /// No item may write what another reads or writes. Outputs and arenas are sorted by address, a number of them
 /// at a time (nothing may be allocated), and everything else is looked up there.
 template <class Item>
-void check_items_apart(std::string_view function, std::span<const Item> items) {
-  constexpr std::size_t room = 256, most_of_item = 3;
+void check_item_overlap(std::string_view function, std::span<const Item> items) {
+  constexpr std::size_t capacity = 256, most_of_item = 3;
   if (items.size() < 2) return;
-  std::array<owned_piece, room> sorted;
-  const auto is_sorted_in = [](const piece& p) { return p.how == use::written || p.how == use::shared; };
+  std::array<item_access, capacity> sorted;
+  const auto is_sorted_in = [](const memory_access& p) {
+    return p.how == use::written || p.how == use::shared;
+  };
   for (std::size_t first = 0, last = 0; first < items.size(); first = last) {
     auto end = sorted.begin();
     for (; last < items.size() && sorted.end() - end >= std::ptrdiff_t{most_of_item}; ++last) {
-      pieces_of(items[last], use::shared, [&](const piece& p) {
+      accesses_of(items[last], use::shared, [&](const memory_access& p) {
         if (is_sorted_in(p) && !p.where.empty()) *end++ = {p, last, 0};
       });
     }
-    std::sort(sorted.begin(), end, [](const owned_piece& a, const owned_piece& b) {
+    std::sort(sorted.begin(), end, [](const item_access& a, const item_access& b) {
       return a.what.where.begin < b.what.where.begin;
     });
     // With those that begin before `at`; they are done where all that are left end before p.
-    const auto compare = [&](auto at, const owned_piece& p) {
+    const auto compare = [&](auto at, const item_access& p) {
       while (at != sorted.begin() && (--at)->last_end > p.what.where.begin) {
         if (at->item != p.item && at->what.bothers(p.what)) fail_items(function, p, *at);
       }
@@ -77,13 +79,13 @@ void check_items_apart(std::string_view function, std::span<const Item> items) {
       at->last_end = last_end = std::max(last_end, at->what.where.end);
     }
     for (std::size_t i = 0; i < items.size(); ++i) {
-      pieces_of(items[i], use::shared, [&](const piece& p) {
+      accesses_of(items[i], use::shared, [&](const memory_access& p) {
         // The others were compared when they were sorted in.
         if (p.where.empty() || (is_sorted_in(p) && i < last)) return;
-        const auto behind = std::lower_bound(
+        const auto first_after = std::lower_bound(
             sorted.begin(), end, p.where.end,
-            [](const owned_piece& a, std::uintptr_t address) { return a.what.where.begin < address; });
-        compare(behind, {p, i, 0});
+            [](const item_access& a, std::uintptr_t address) { return a.what.where.begin < address; });
+        compare(first_after, {p, i, 0});
       });
     }
   }
@@ -121,7 +123,7 @@ void encode_batch(std::span<const encode_item> items, const workspace_view& work
                   const execution_context& context) try {
   check_items("encode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_encode(name, items[i], context); });
-  check_items_apart("encode_batch", items);
+  check_item_overlap("encode_batch", items);
   check_workspace("encode_batch", workspace, batch_workspace_bytes(items, context), items);
   // The bounds of a range_mask are rounded by the host.
   if (on_device(context))
@@ -137,7 +139,7 @@ void decode_batch(std::span<const decode_item> items, const workspace_view& /*wo
                   const execution_context& context) try {
   check_items("decode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_decode(name, items[i], context); });
-  check_items_apart("decode_batch", items);
+  check_item_overlap("decode_batch", items);
   if (on_device(context)) return device::decode_batch(items, context);
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);

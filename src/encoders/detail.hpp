@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// What every encoder shares: argument checks, the parallel loop, and dense access to pitched views.
-/// Internal to the encoders room.
+/// Internal to the encoders module.
 
 #include <algorithm>
 #include <atomic>
@@ -140,7 +140,7 @@ void parallel_for(const execution_context& context, std::int64_t count, std::int
 
 /// Runs body(tile, first_element, length) for every tile of 1,024 elements (the last may be shorter). A tile
 /// starts at a whole byte of every plane, so tiles can be written concurrently. finish() runs on each thread
-/// behind its tiles.
+/// after its tiles.
 template <class Body, class Finish>
 void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body,
                    const Finish& finish) {

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -104,12 +104,13 @@ void clear_padding(void* data, std::size_t used, std::size_t padded) {
 }
 
 template <class Item>
-void check_apart(std::string_view function, const Item& item, void* scratch = nullptr,
-                 std::size_t scratch_bytes = 0) {
+void check_overlap(std::string_view function, const Item& item, void* workspace = nullptr,
+                   std::size_t bytes = 0) {
   call_memory memory(function);
-  pieces_of(
-      item, use::written, [&memory](const piece& p) __attribute__((always_inline)) { memory.add(p); });
-  memory.writes("workspace", scratch, scratch_bytes);
+  accesses_of(
+      item,
+      use::written, [&memory](const memory_access& p) __attribute__((always_inline)) { memory.add(p); });
+  memory.writes("workspace", workspace, bytes);
 }
 
 bool is_lossless_value(const encoding& e) {
@@ -204,7 +205,7 @@ void check_workspace(std::string_view function, const workspace_view& workspace,
          fmt::format("{}", workspace.data));
   }
   for (const encode_item& item : items)
-    check_apart(function, item, workspace.data, needed);
+    check_overlap(function, item, workspace.data, needed);
 }
 
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
@@ -212,7 +213,7 @@ void check_encode(std::string_view function, const encode_item& item, const exec
   check_encode_input(function, e, item.input, context);
   check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
   if (tiled(e.kind)) check_arena(function, "output", item.output.overflow, context.space);
-  check_apart(function, item);
+  check_overlap(function, item);
 }
 
 void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
@@ -260,7 +261,7 @@ void check_decode(std::string_view function, const decode_item& item, const exec
   check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
   if (tiled(e.kind)) check_arena(function, "input", item.input.overflow, context.space);
-  check_apart(function, item);
+  check_overlap(function, item);
 }
 
 void run_decode(const decode_item& item, const execution_context& context) {

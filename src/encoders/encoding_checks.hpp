@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 #include "stash/batch.hpp"
 
 namespace stash::detail {
@@ -29,35 +29,35 @@ std::size_t checked_bytes_bound(std::string_view function, std::string_view argu
 void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,
                         const execution_context& context);
 
-/// What the encoded form may use at most of `view`, and the arena behind it, to take(piece).
+/// What the encoded form may use at most of `view`, and its arena, to take(access).
 template <class View, class Take>
-[[gnu::always_inline]] inline void pieces_of_stored(const char* argument, const encoding& e, dtype source,
-                                                    std::int64_t elements, const View& view, use bytes,
-                                                    use arena, const Take& take) {
-  pieces_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
+[[gnu::always_inline]] inline void accesses_of_stored(const char* argument, const encoding& e, dtype source,
+                                                      std::int64_t elements, const View& view, use bytes,
+                                                      use arena, const Take& take) {
+  accesses_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
   if (e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr) {
-    pieces_of_arena(argument, view.overflow, arena, take);
+    accesses_of_arena(argument, view.overflow, arena, take);
   }
 }
 /// What an item of encode() or decode() reads and writes. Arenas are `arena`'s.
 template <class Take>
-[[gnu::always_inline]] inline void pieces_of(const encode_item& item, use arena, const Take& take) {
-  take(piece{extent_of(item.input), use::read, "input", ""});
-  pieces_of_stored("output", item.how, item.input.type, item.input.elements(), item.output, use::written,
-                   arena, take);
+[[gnu::always_inline]] inline void accesses_of(const encode_item& item, use arena, const Take& take) {
+  take(memory_access{extent_of(item.input), use::read, "input", ""});
+  accesses_of_stored("output", item.how, item.input.type, item.input.elements(), item.output, use::written,
+                     arena, take);
 }
 template <class Take>
-[[gnu::always_inline]] inline void pieces_of(const decode_item& item, use /*arena*/, const Take& take) {
-  pieces_of_stored("input", item.how, item.output.type, item.output.elements(), item.input, use::read,
-                   use::read, take);
-  take(piece{extent_of(item.output), use::written, "output", ""});
+[[gnu::always_inline]] inline void accesses_of(const decode_item& item, use /*arena*/, const Take& take) {
+  accesses_of_stored("input", item.how, item.output.type, item.output.elements(), item.input, use::read,
+                     use::read, take);
+  take(memory_access{extent_of(item.output), use::written, "output", ""});
 }
 
 /// All checks of encode() and decode(); `function` stands in the messages.
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context);
 void check_decode(std::string_view function, const decode_item& item, const execution_context& context);
 
-/// The workspace by itself, and apart from what the checked items read and write.
+/// The workspace by itself, and that it does not overlap what the checked items read and write.
 void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed,
                      std::span<const encode_item> items);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What public functions do beside their work.
+/// What public functions do besides their work.
 
 #include <optional>
 #include <string_view>
@@ -10,13 +10,13 @@
 
 namespace stash::detail {
 
-/// Inside a catch block around all that the public function does: error(out_of_memory) in the place of
+/// Inside a catch block around all that the public function does: error(out_of_memory) in place of
 /// std::bad_alloc, and anything else as it is. There need not be any memory for it.
 [[noreturn]] void rethrow(std::string_view function);
 
-/// Runs body(state) with rounding to nearest, whatever the thread's mode; that is restored behind it, with
-/// its flags. Denormals stay as the mode has them. The body is behind a pointer, past which compilers move no
-/// arithmetic.
+/// Runs body(state) with rounding to nearest, whatever the thread's mode; that is restored after it, with
+/// its flags. Denormals stay as the mode has them. The body is called through a pointer, past which compilers
+/// move no arithmetic.
 void call_in_default_rounding(void (*body)(void* state), void* state);
 
 /// The same; returns what the body does.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// SHA-256 of bytes that come piece by piece: runs that must agree bit for bit are compared by it.
+/// SHA-256 of bytes that come part by part: runs that must agree bit for bit are compared by it.
 
 #include <cstddef>
 #include <memory>

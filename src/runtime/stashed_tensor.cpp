@@ -48,7 +48,7 @@ void* allocate_for(std::string_view name, memory_resource& memory, std::size_t b
   }
 }
 
-/// On a device behind the work of the stream, which is waited for.
+/// On a device after the work of the stream, which is waited for.
 encode_report read_report(const encode_report* report, const execution_context& context) {
   if (!detail::on_device(context)) return *report;
   encode_report copy;
@@ -85,7 +85,7 @@ void check_status(std::string_view function, const std::string& name, std::uint3
   };
   if ((status & status_corrupt) != 0) fail(errc::corrupt_data, "bytes that an encoder wrote", "damaged ones");
   if ((status & status_capacity) != 0) {
-    fail(errc::capacity_exceeded, "room for the whole tensor", "a slot that was too small");
+    fail(errc::capacity_exceeded, "capacity for the whole tensor", "a slot that was too small");
   }
   if ((status & status_verification) != 0) {
     fail(errc::verification_failed, "the tensor that was encoded", "a different one");
@@ -155,7 +155,7 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
   constexpr std::string_view function = "stashed_tensor";
   detail::check_encode_input(function, e, input, context);
   execution_context unordered = context;
-  unordered.canonical = false;  // needs scratch memory, and nobody looks at these bytes
+  unordered.canonical = false;  // needs workspace, and nobody looks at these bytes
   const std::int64_t elements = input.elements();
   const std::size_t bound = detail::bytes_bound(e, input.type, elements);
   const auto encode_into = [&](std::size_t bytes) {

@@ -22,7 +22,7 @@ double share_of_positives(const std::vector<float>& values) {
   return static_cast<double>(count) / static_cast<double>(values.size());
 }
 
-TEST(bench_input, has_the_wanted_density_and_no_zero_or_large_value) {
+TEST(bench_input, has_the_requested_density_and_no_zero_or_large_value) {
   for (const zero_pattern zeros : {zero_pattern::independent, zero_pattern::clustered}) {
     for (const double density : {0.05, 0.2, 0.5, 0.9}) {
       const std::vector<float> values = made(zeros, density);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, sizes and level-one calls of the C door give what their C++ namesakes give.
+// Names, sizes and non-owning calls of the C API give what their C++ namesakes give.
 
 #include <gtest/gtest.h>
 
@@ -49,14 +49,14 @@ TEST(c_encodings, sizes) {
   const stash_tensor_view view = c_view(x);
   for (const char* name : names) {
     const stash_encoding e = c_encoding(name);
-    const cpp::encoding wanted = cpp::parse_encoding(name);
+    const cpp::encoding cpp_encoding = cpp::parse_encoding(name);
     size_t bytes = 1;
     ASSERT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 3000, &bytes), STASH_OK) << last_error();
-    EXPECT_EQ(bytes, cpp::encoded_bytes_bound(wanted, cpp::dtype::f32, 3000)) << name;
+    EXPECT_EQ(bytes, cpp::encoded_bytes_bound(cpp_encoding, cpp::dtype::f32, 3000)) << name;
     ASSERT_EQ(stash_encoded_bytes_at_density(&e, STASH_DTYPE_F32, 3000, 0.25, &bytes), STASH_OK);
-    EXPECT_EQ(bytes, cpp::encoded_bytes_at_density(wanted, cpp::dtype::f32, 3000, 0.25)) << name;
+    EXPECT_EQ(bytes, cpp::encoded_bytes_at_density(cpp_encoding, cpp::dtype::f32, 3000, 0.25)) << name;
     ASSERT_EQ(stash_encoded_bytes_exact(&e, &view, nullptr, &bytes), STASH_OK);
-    EXPECT_EQ(bytes, cpp::encoded_bytes_exact(wanted, view_of(x), {})) << name;
+    EXPECT_EQ(bytes, cpp::encoded_bytes_exact(cpp_encoding, view_of(x), {})) << name;
     stash_encode_report counted = {};
     stash_size_query* query = nullptr;
     ASSERT_EQ(stash_size_query_count(&e, &view, &counted, nullptr, &query), STASH_OK) << last_error();
@@ -78,37 +78,38 @@ TEST(c_encodings, sizes) {
   EXPECT_EQ(last_error(), "stash_encoded_bytes_bound: bytes: expected an address, got null");
 }
 
-TEST(c_encodings, encode_and_decode_give_the_bytes_of_the_cpp_door) {
+TEST(c_encodings, encode_and_decode_give_the_bytes_of_the_cpp_api) {
   const std::vector<float> x = make_values(2500, 0.4, flavour::special, 5);
   const stash_tensor_view view = c_view(x);
   for (const char* name : names) {
     const stash_encoding e = c_encoding(name);
-    const cpp::encoding wanted = cpp::parse_encoding(name);
-    const std::size_t bytes = cpp::encoded_bytes_bound(wanted, cpp::dtype::f32, 2500);
-    c_room room(bytes), expected(bytes), canonical(bytes);
-    ASSERT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK) << last_error();
+    const cpp::encoding cpp_encoding = cpp::parse_encoding(name);
+    const std::size_t bytes = cpp::encoded_bytes_bound(cpp_encoding, cpp::dtype::f32, 2500);
+    c_buffer buffer(bytes), expected(bytes), canonical(bytes);
+    ASSERT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK) << last_error();
     cpp::encode_report report;
-    cpp::encode(wanted, view_of(x), {expected.view.data, bytes, nullptr, &report}, {}, {});
-    EXPECT_EQ(room.bytes(), expected.bytes()) << name;
-    EXPECT_EQ(room.report.nonzeros, report.nonzeros);
-    EXPECT_EQ(room.report.slot_bytes, report.slot_bytes);
-    EXPECT_EQ(room.report.flags, report.flags);
+    cpp::encode(cpp_encoding, view_of(x), {expected.view.data, bytes, nullptr, &report}, {}, {});
+    EXPECT_EQ(buffer.bytes(), expected.bytes()) << name;
+    EXPECT_EQ(buffer.report.nonzeros, report.nonzeros);
+    EXPECT_EQ(buffer.report.slot_bytes, report.slot_bytes);
+    EXPECT_EQ(buffer.report.flags, report.flags);
 
-    ASSERT_EQ(stash_canonicalise(&e, STASH_DTYPE_F32, 2500, &room.view, &canonical.view, nullptr), STASH_OK);
-    EXPECT_EQ(std::memcmp(canonical.view.data, room.view.data, canonical.report.slot_bytes), 0) << name;
+    ASSERT_EQ(stash_canonicalise(&e, STASH_DTYPE_F32, 2500, &buffer.view, &canonical.view, nullptr),
+              STASH_OK);
+    EXPECT_EQ(std::memcmp(canonical.view.data, buffer.view.data, canonical.report.slot_bytes), 0) << name;
 
-    if (wanted.kind == cpp::encoding_kind::shape_only) continue;
-    const bool mask =
-        wanted.kind == cpp::encoding_kind::sign_mask || wanted.kind == cpp::encoding_kind::range_mask;
+    if (cpp_encoding.kind == cpp::encoding_kind::shape_only) continue;
+    const bool mask = cpp_encoding.kind == cpp::encoding_kind::sign_mask ||
+                      cpp_encoding.kind == cpp::encoding_kind::range_mask;
     std::vector<float> back(x.size(), -5.0F), again(x.size(), -6.0F);
     const int32_t type = mask ? STASH_DTYPE_U8 : STASH_DTYPE_F32;
     const stash_tensor_view out = c_view(back.data(), type, {2500});
-    ASSERT_EQ(stash_decode(&e, &room.view, &out, nullptr, nullptr), STASH_OK) << last_error();
-    cpp::tensor_view wanted_out = view_of(again);
-    wanted_out.type = static_cast<cpp::dtype>(type);
-    cpp::decode(wanted, {expected.view.data, bytes, nullptr, &report}, wanted_out, {}, {});
+    ASSERT_EQ(stash_decode(&e, &buffer.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+    cpp::tensor_view expected_out = view_of(again);
+    expected_out.type = static_cast<cpp::dtype>(type);
+    cpp::decode(cpp_encoding, {expected.view.data, bytes, nullptr, &report}, expected_out, {}, {});
     EXPECT_EQ(std::memcmp(back.data(), again.data(), mask ? 2500 : 10'000), 0) << name;
-    EXPECT_EQ(room.report.status, 0U);
+    EXPECT_EQ(buffer.report.status, 0U);
   }
 }
 
@@ -116,11 +117,11 @@ TEST(c_encodings, parameters_of_an_encoding_arrive) {
   const std::vector<float> x = {1e-9F, -1.0F, 0.5F, 7.0F, std::nanf(""), 0.0F};
   const stash_tensor_view view = c_view(x);
   const auto decoded = [&](const stash_encoding& e) {
-    c_room room(64);
+    c_buffer buffer(64);
     std::vector<unsigned char> bits(x.size());
     const stash_tensor_view out = c_view(bits.data(), STASH_DTYPE_U8, {6});
-    EXPECT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK) << last_error();
-    EXPECT_EQ(stash_decode(&e, &room.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+    EXPECT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK) << last_error();
+    EXPECT_EQ(stash_decode(&e, &buffer.view, &out, nullptr, nullptr), STASH_OK) << last_error();
     return bits;
   };
   using bits = std::vector<unsigned char>;
@@ -136,12 +137,12 @@ TEST(c_encodings, parameters_of_an_encoding_arrive) {
   EXPECT_EQ(decoded(range), (bits{1, 1, 0, 0, 0, 1}));
 
   stash_encoding cast = c_encoding("fp8");
-  c_room room(16);
-  ASSERT_EQ(stash_encode(&cast, &view, &room.view, nullptr, nullptr), STASH_OK);
-  EXPECT_EQ(room.bytes()[0], 0);
+  c_buffer buffer(16);
+  ASSERT_EQ(stash_encode(&cast, &view, &buffer.view, nullptr, nullptr), STASH_OK);
+  EXPECT_EQ(buffer.bytes()[0], 0);
   cast.underflow = STASH_UNDERFLOW_KEEP_NONZERO;
-  ASSERT_EQ(stash_encode(&cast, &view, &room.view, nullptr, nullptr), STASH_OK);
-  EXPECT_EQ(room.bytes()[0], 1);
+  ASSERT_EQ(stash_encode(&cast, &view, &buffer.view, nullptr, nullptr), STASH_OK);
+  EXPECT_EQ(buffer.bytes()[0], 1);
 }
 
 TEST(c_encodings, overflow_arena_and_threads_of_the_caller) {
@@ -150,11 +151,11 @@ TEST(c_encodings, overflow_arena_and_threads_of_the_caller) {
   const stash_encoding e = c_encoding("bitmap");
   size_t least = 0;
   ASSERT_EQ(stash_encoded_bytes_at_density(&e, STASH_DTYPE_F32, 40'000, 0, &least), STASH_OK);
-  c_room slot(least + 4096), room(200'000);
+  c_buffer slot(least + 4096), buffer(200'000);
   uint64_t claimed = 0;
   stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
-  arena.data = room.view.data;
-  arena.bytes = room.view.bytes;
+  arena.data = buffer.view.data;
+  arena.bytes = buffer.view.bytes;
   arena.claimed = &claimed;
   slot.view.overflow = &arena;
   int calls = 0;
@@ -188,11 +189,11 @@ TEST(c_encodings, host_overflow_of_callers_who_know_it) {
   const stash_encoding e = c_encoding("csr");
   size_t least = 0;
   ASSERT_EQ(stash_encoded_bytes_at_density(&e, STASH_DTYPE_F32, 40'000, 0, &least), STASH_OK);
-  c_room slot(least), room(20'000), host(200'000);
+  c_buffer slot(least), buffer(20'000), host(200'000);
   uint64_t claimed = 0, host_claimed = 0;
   stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
-  arena.data = room.view.data;
-  arena.bytes = room.view.bytes;
+  arena.data = buffer.view.data;
+  arena.bytes = buffer.view.bytes;
   arena.claimed = &claimed;
   arena.host_data = host.view.data;
   arena.host_bytes = host.view.bytes;
@@ -208,7 +209,7 @@ TEST(c_encodings, host_overflow_of_callers_who_know_it) {
   ASSERT_EQ(stash_decode(&e, &slot.view, &out, nullptr, nullptr), STASH_OK) << last_error();
   EXPECT_EQ(bits_of(back), bits_of(x));
 
-  // The structure of the first version ends before the host overflow, whatever stands behind it.
+  // The structure of the first version ends before the host overflow, whatever follows it.
   arena.struct_size = 32;
   slot.report = {};
   claimed = host_claimed = 0;
@@ -222,15 +223,15 @@ TEST(c_encodings, batches) {
                            b = make_values(3000, 0.5, flavour::mixed, 6);
   const stash_encoding bitmap = c_encoding("bitmap"), csr = c_encoding("csr");
   const stash_tensor_view from[] = {c_view(a), c_view(b)};
-  c_room room_a(8192), room_b(20'000);
+  c_buffer slot_a(8192), slot_b(20'000);
   // Structures of a caller with a newer header: larger, with members that this library does not know.
   struct newer_item {
     stash_batch_item known;
     uint64_t unknown;
   };
   newer_item items[2] = {};
-  items[0].known = {sizeof(newer_item), &bitmap, &from[0], &room_a.view};
-  items[1].known = {sizeof(newer_item), &csr, &from[1], &room_b.view};
+  items[0].known = {sizeof(newer_item), &bitmap, &from[0], &slot_a.view};
+  items[1].known = {sizeof(newer_item), &csr, &from[1], &slot_b.view};
   ASSERT_EQ(stash_encode_batch(&items[0].known, 2, nullptr, nullptr), STASH_OK) << last_error();
   std::vector<float> back_a(a.size()), back_b(b.size());
   const stash_tensor_view to[] = {c_view(back_a), c_view(back_b)};
@@ -256,7 +257,7 @@ TEST(c_encodings, batches) {
   items[1].unknown = 0;
   items[1].known.struct_size = sizeof(stash_batch_item);
   EXPECT_EQ(stash_encode_batch(&items[0].known, 2, nullptr, nullptr), STASH_INVALID_ARGUMENT);
-  items[1].known = {sizeof(newer_item), nullptr, &from[1], &room_b.view};
+  items[1].known = {sizeof(newer_item), nullptr, &from[1], &slot_b.view};
   EXPECT_EQ(stash_encode_batch(&items[0].known, 2, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode_batch: items[1].encoding: expected a structure, got null");
 }
@@ -265,8 +266,8 @@ TEST(c_encodings, csr_export) {
   const std::vector<float> x = {0, 1, 0, 2.5F, 0};
   const stash_tensor_view view = c_view(x);
   const stash_encoding e = c_encoding("csr");
-  c_room room(256);
-  ASSERT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK);
+  c_buffer buffer(256);
+  ASSERT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK);
   uint32_t offsets[2], columns[2];
   float values[2];
   stash_csr32_view out = STASH_INIT(stash_csr32_view);
@@ -275,7 +276,7 @@ TEST(c_encodings, csr_export) {
   out.values = values;
   out.capacity = 2;
   int64_t nonzeros = -1;
-  ASSERT_EQ(stash_csr_export32(&e, &room.view, 5, &out, nullptr, &nonzeros), STASH_OK) << last_error();
+  ASSERT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, &nonzeros), STASH_OK) << last_error();
   EXPECT_EQ(nonzeros, 2);
   EXPECT_EQ(offsets[1], 2U);
   EXPECT_EQ(columns[0], 1U);
@@ -283,19 +284,19 @@ TEST(c_encodings, csr_export) {
   EXPECT_EQ(values[1], 2.5F);
   out.capacity = 1;
   nonzeros = -7;
-  EXPECT_EQ(stash_csr_export32(&e, &room.view, 5, &out, nullptr, &nonzeros), STASH_CAPACITY_EXCEEDED);
+  EXPECT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, &nonzeros), STASH_CAPACITY_EXCEEDED);
   EXPECT_EQ(nonzeros, -7);
-  EXPECT_EQ(stash_csr_export32(&e, &room.view, 5, &out, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, nullptr), STASH_INVALID_ARGUMENT);
 }
 
 TEST(c_encodings, size_queries) {
   const std::vector<float> x = {0, 1, 0, 2.5F};
   const stash_tensor_view view = c_view(x);
   const stash_encoding e = c_encoding("bitmap");
-  c_room room(128);
-  ASSERT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK);
+  c_buffer buffer(128);
+  ASSERT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK);
   stash_size_query* query = nullptr;
-  ASSERT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &room.view, nullptr, &query), STASH_OK)
+  ASSERT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &buffer.view, nullptr, &query), STASH_OK)
       << last_error();
   int32_t ready = 0;
   EXPECT_EQ(stash_size_query_ready(query, &ready), STASH_OK);
@@ -305,10 +306,10 @@ TEST(c_encodings, size_queries) {
   EXPECT_EQ(size.struct_size, sizeof(size));
   EXPECT_EQ(size.nonzeros, 2U);
   EXPECT_EQ(size.density, 0.5);
-  EXPECT_EQ(size.bytes, room.report.slot_bytes);
+  EXPECT_EQ(size.bytes, buffer.report.slot_bytes);
   stash_size_query_destroy(query);
   stash_size_query_destroy(nullptr);
-  EXPECT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &room.view, nullptr, nullptr),
+  EXPECT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &buffer.view, nullptr, nullptr),
             STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_size_query_wait(nullptr, &size), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_size_query_ready(nullptr, &ready), STASH_INVALID_ARGUMENT);

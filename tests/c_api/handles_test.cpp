@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owning handles of the C door.
+// Owning handles of the C API.
 
 #include <gtest/gtest.h>
 
@@ -151,8 +151,8 @@ TEST(c_handles, every_allocation_of_the_library_may_fail) {
   EXPECT_EQ(last_error().find("stash_handle_"), 0U) << last_error();
 
   const stash_encoding* const encoding = &e;
-  c_room room(20'000);
-  const stash_batch_item item{sizeof(stash_batch_item), encoding, &view, &room.view};
+  c_buffer buffer(20'000);
+  const stash_batch_item item{sizeof(stash_batch_item), encoding, &view, &buffer.view};
   EXPECT_GE(fail_every_allocation([&] {
               const int32_t status = stash_encode_batch(&item, 1, nullptr, nullptr);
               if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layer of the C door gives what its C++ namesake gives, bit for bit.
+// Every layer of the C API gives what its C++ namesake gives, bit for bit.
 
 #include <gtest/gtest.h>
 
@@ -21,10 +21,10 @@ struct layers : ::testing::Test {
   const std::vector<float> x = make_values(3072, 0.9, flavour::special, 1);
   const std::vector<float> dy_wide = make_values(3072, 1, flavour::mixed, 2);
   const std::vector<float> dy_small = make_values(768, 1, flavour::mixed, 3);
-  std::vector<float> found = std::vector<float>(3072, -1.0F), wanted = std::vector<float>(3072, -2.0F);
+  std::vector<float> found = std::vector<float>(3072, -1.0F), expected = std::vector<float>(3072, -2.0F);
   std::vector<float> found_small = std::vector<float>(768, -1.0F),
-                     wanted_small = std::vector<float>(768, -2.0F);
-  c_room c{1024}, c2{1024}, p{1024}, p2{1024};
+                     expected_small = std::vector<float>(768, -2.0F);
+  c_buffer c{1024}, c2{1024}, p{1024}, p2{1024};
   cpp::encode_report report, report2;
 
   const stash_tensor_view c_x = wide(x), c_dy = wide(dy_wide), c_dy_small = small(dy_small);
@@ -44,43 +44,43 @@ struct layers : ::testing::Test {
   static cpp::tensor_view view(std::vector<float>& v, const cpp::shape& s) {
     return {v.data(), cpp::dtype::f32, cpp::memory_space::host, s, 0};
   }
-  cpp::encoded_view out(c_room& room, cpp::encode_report& r) {
-    return {room.view.data, room.view.bytes, nullptr, &r};
+  cpp::encoded_view out(c_buffer& buffer, cpp::encode_report& r) {
+    return {buffer.view.data, buffer.view.bytes, nullptr, &r};
   }
-  cpp::const_encoded_view in(c_room& room, cpp::encode_report& r) {
-    return {room.view.data, room.view.bytes, nullptr, &r};
+  cpp::const_encoded_view in(c_buffer& buffer, cpp::encode_report& r) {
+    return {buffer.view.data, buffer.view.bytes, nullptr, &r};
   }
 
   /// `status` is that of a C call whose C++ namesake was called before; compares all that they wrote.
   void expect_same(int32_t status) {
     EXPECT_EQ(status, STASH_OK) << last_error();
-    EXPECT_EQ(bits_of(found), bits_of(wanted));
-    EXPECT_EQ(bits_of(found_small), bits_of(wanted_small));
+    EXPECT_EQ(bits_of(found), bits_of(expected));
+    EXPECT_EQ(bits_of(found_small), bits_of(expected_small));
     EXPECT_EQ(c.bytes(), p.bytes());
     EXPECT_EQ(c2.bytes(), p2.bytes());
     EXPECT_EQ(c.report.status, report.status);
     EXPECT_EQ(c2.report.status, report2.status);
   }
   void SetUp() override {
-    found = wanted;
-    found_small = wanted_small;
+    found = expected;
+    found_small = expected_small;
   }
 };
 
 TEST_F(layers, relu) {
-  cpp::relu_forward(view(x, wide_shape), view(wanted, wide_shape), out(p, report), rule, here);
+  cpp::relu_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), rule, here);
   expect_same(stash_relu_forward(&c_x, &c_out, &c.view, STASH_RULE_PYTORCH, nullptr));
-  const std::vector<float> y = wanted;
+  const std::vector<float> y = expected;
   const stash_tensor_view c_y = wide(y);
   const stash_encoding e = c_encoding("sign_mask");
   cpp::relu_backward(view(dy_wide, wide_shape), cpp::parse_encoding("sign_mask"), in(p, report),
-                     view(wanted, wide_shape), rule, here);
+                     view(expected, wide_shape), rule, here);
   expect_same(stash_relu_backward(&c_dy, &e, &c.view, &c_out, STASH_RULE_PYTORCH, nullptr));
-  wanted.assign(wanted.size(), 0.0F);
-  cpp::relu_backward(view(dy_wide, wide_shape), view(y, wide_shape), view(wanted, wide_shape), rule, here);
+  expected.assign(expected.size(), 0.0F);
+  cpp::relu_backward(view(dy_wide, wide_shape), view(y, wide_shape), view(expected, wide_shape), rule, here);
   expect_same(stash_relu_backward_dense(&c_dy, &c_y, &c_out, STASH_RULE_PYTORCH, nullptr));
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, STASH_RULE_PYTORCH, nullptr), STASH_OK)
-      << "no mask wanted";
+      << "no mask requested";
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, 5, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_relu_backward(&c_dy, &e, nullptr, &c_out, STASH_RULE_PYTORCH, nullptr),
             STASH_INVALID_ARGUMENT);
@@ -88,37 +88,38 @@ TEST_F(layers, relu) {
 }
 
 TEST_F(layers, leaky_relu) {
-  cpp::leaky_relu_forward(view(x, wide_shape), view(wanted, wide_shape), out(p, report), 0.125F, here);
+  cpp::leaky_relu_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), 0.125F, here);
   expect_same(stash_leaky_relu_forward(&c_x, &c_out, &c.view, 0.125F, nullptr));
   const stash_encoding e = c_encoding("sign_mask");
   cpp::leaky_relu_backward(view(dy_wide, wide_shape), cpp::parse_encoding("sign_mask"), in(p, report),
-                           view(wanted, wide_shape), 0.125F, here);
+                           view(expected, wide_shape), 0.125F, here);
   expect_same(stash_leaky_relu_backward(&c_dy, &e, &c.view, &c_out, 0.125F, nullptr));
-  cpp::leaky_relu_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(wanted, wide_shape), -3.0F,
+  cpp::leaky_relu_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(expected, wide_shape), -3.0F,
                            here);
   expect_same(stash_leaky_relu_backward_dense(&c_dy, &c_x, &c_out, -3.0F, nullptr));
 }
 
 TEST_F(layers, clip) {
-  cpp::clip_forward(view(x, wide_shape), view(wanted, wide_shape), out(p, report), -1, 2, rule, here);
+  cpp::clip_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), -1, 2, rule, here);
   expect_same(stash_clip_forward(&c_x, &c_out, &c.view, -1, 2, STASH_RULE_PYTORCH, nullptr));
   const stash_encoding e = c_encoding("range_mask");
   cpp::clip_backward(view(dy_wide, wide_shape), cpp::parse_encoding("range_mask"), in(p, report),
-                     view(wanted, wide_shape), -1, 2, rule, here);
+                     view(expected, wide_shape), -1, 2, rule, here);
   expect_same(stash_clip_backward(&c_dy, &e, &c.view, &c_out, -1, 2, STASH_RULE_PYTORCH, nullptr));
-  cpp::clip_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(wanted, wide_shape), 0, 1, rule,
+  cpp::clip_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(expected, wide_shape), 0, 1, rule,
                      here);
   expect_same(stash_clip_backward_dense(&c_dy, &c_x, &c_out, 0, 1, STASH_RULE_PYTORCH, nullptr));
 }
 
 TEST_F(layers, max_pool) {
-  cpp::max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), {}, out(p, report), rule, here);
+  cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
+                        here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
-  cpp::max_pool_backward(view(dy_small, small_shape), in(p, report), view(wanted, wide_shape), {}, here);
+  cpp::max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {}, here);
   expect_same(stash_max_pool_backward(&c_dy_small, &c.view, &c_out, &window, nullptr));
-  wanted.assign(wanted.size(), 9.0F);
-  cpp::max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(wanted, wide_shape), {}, rule,
-                         here);
+  expected.assign(expected.size(), 9.0F);
+  cpp::max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape), {},
+                         rule, here);
   expect_same(stash_max_pool_backward_dense(&c_dy_small, &c_x, &c_out, &window, STASH_RULE_PYTORCH, nullptr));
 }
 
@@ -132,10 +133,11 @@ TEST_F(layers, pool_windows_arrive_whole) {
   w.pad_left = window.pad_left = 1;
   w.dilation_h = window.dilation_h = 2;
   w.dilation_w = window.dilation_w = 3;
-  cpp::max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), w, out(p, report), rule, here);
+  cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), w, out(p, report), rule,
+                        here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
 
-  // Channels first, and with depth: the same numbers as (4, 16, 6, 8) and as (2, 2, 6, 8, 16).
+  // NCHW, and with depth: the same numbers as (4, 16, 6, 8) and as (2, 2, 6, 8, 16).
   const cpp::shape first{4, 16, 6, 8}, first_small{4, 16, 3, 4};
   cpp::pool_window channels_first;
   channels_first.layout = cpp::pool_layout::channels_first;
@@ -143,8 +145,8 @@ TEST_F(layers, pool_windows_arrive_whole) {
   window.layout = STASH_LAYOUT_CHANNELS_FIRST;
   const stash_tensor_view c_first = c_view(x.data(), STASH_DTYPE_F32, {4, 16, 6, 8});
   const stash_tensor_view c_first_small = c_view(found_small.data(), STASH_DTYPE_F32, {4, 16, 3, 4});
-  cpp::max_pool_forward(view(x, first), view(wanted_small, first_small), channels_first, out(p, report), rule,
-                        here);
+  cpp::max_pool_forward(view(x, first), view(expected_small, first_small), channels_first, out(p, report),
+                        rule, here);
   expect_same(
       stash_max_pool_forward(&c_first, &c_first_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
 
@@ -158,7 +160,7 @@ TEST_F(layers, pool_windows_arrive_whole) {
   window.pad_front = 1;
   const stash_tensor_view c_deep = c_view(x.data(), STASH_DTYPE_F32, {2, 2, 6, 8, 16});
   const stash_tensor_view c_deep_small = c_view(found_small.data(), STASH_DTYPE_F32, {2, 2, 3, 4, 16});
-  cpp::max_pool_forward(view(x, deep), view(wanted_small, deep_small), with_depth, out(p, report), rule,
+  cpp::max_pool_forward(view(x, deep), view(expected_small, deep_small), with_depth, out(p, report), rule,
                         here);
   expect_same(stash_max_pool_forward(&c_deep, &c_deep_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
   EXPECT_EQ(stash_max_pool_forward(&c_deep, &c_deep_small, nullptr, &c.view, STASH_RULE_PYTORCH, nullptr),
@@ -166,22 +168,23 @@ TEST_F(layers, pool_windows_arrive_whole) {
 }
 
 TEST_F(layers, relu_max_pool) {
-  cpp::relu_max_pool_forward(view(x, wide_shape), view(wanted_small, small_shape), {}, out(p, report),
+  cpp::relu_max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report),
                              out(p2, report2), rule, here);
   expect_same(stash_relu_max_pool_forward(&c_x, &c_out_small, &window, &c.view, &c2.view, STASH_RULE_PYTORCH,
                                           nullptr));
-  const std::vector<float> y = wanted_small;
+  const std::vector<float> y = expected_small;
   const stash_tensor_view c_y = small(y);
-  cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p, report), view(wanted, wide_shape), {}, here);
+  cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {},
+                              here);
   expect_same(stash_relu_max_pool_backward(&c_dy_small, &c.view, &c_out, &window, nullptr));
-  wanted.assign(wanted.size(), 9.0F);
+  expected.assign(expected.size(), 9.0F);
   cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p2, report2), view(y, small_shape),
-                              view(wanted, wide_shape), {}, rule, here);
+                              view(expected, wide_shape), {}, rule, here);
   expect_same(stash_relu_max_pool_backward_output(&c_dy_small, &c2.view, &c_y, &c_out, &window,
                                                   STASH_RULE_PYTORCH, nullptr));
-  wanted.assign(wanted.size(), 9.0F);
-  cpp::relu_max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(wanted, wide_shape), {},
-                              rule, here);
+  expected.assign(expected.size(), 9.0F);
+  cpp::relu_max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape),
+                              {}, rule, here);
   expect_same(
       stash_relu_max_pool_backward_dense(&c_dy_small, &c_x, &c_out, &window, STASH_RULE_PYTORCH, nullptr));
 
@@ -191,9 +194,9 @@ TEST_F(layers, relu_max_pool) {
   c_mask.rule = STASH_RULE_PYTORCH;
   cpp::encode(mask, view(y, small_shape), out(p, report), {}, here);
   ASSERT_EQ(stash_encode(&c_mask, &c_y, &c.view, nullptr, nullptr), STASH_OK);
-  wanted.assign(wanted.size(), 9.0F);
+  expected.assign(expected.size(), 9.0F);
   cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p2, report2), mask, in(p, report),
-                              view(wanted, wide_shape), {}, rule, here);
+                              view(expected, wide_shape), {}, rule, here);
   expect_same(stash_relu_max_pool_backward_sign(&c_dy_small, &c2.view, &c_mask, &c.view, &c_out, &window,
                                                 STASH_RULE_PYTORCH, nullptr));
 }
@@ -204,12 +207,12 @@ TEST_F(layers, dropout) {
   c_key.seed = 11;
   c_key.step = 12;
   c_key.layer = 13;
-  cpp::dropout_forward(view(x, wide_shape), view(wanted, wide_shape), out(p, report), 0.3F, key, here);
+  cpp::dropout_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), 0.3F, key, here);
   expect_same(stash_dropout_forward(&c_x, &c_out, &c.view, 0.3F, &c_key, nullptr));
-  cpp::dropout_backward(view(dy_wide, wide_shape), in(p, report), view(wanted, wide_shape), 0.3F, here);
+  cpp::dropout_backward(view(dy_wide, wide_shape), in(p, report), view(expected, wide_shape), 0.3F, here);
   expect_same(stash_dropout_backward(&c_dy, &c.view, &c_out, 0.3F, nullptr));
-  wanted.assign(wanted.size(), 9.0F);
-  cpp::dropout_backward(view(dy_wide, wide_shape), view(wanted, wide_shape), 0.3F, key, here);
+  expected.assign(expected.size(), 9.0F);
+  cpp::dropout_backward(view(dy_wide, wide_shape), view(expected, wide_shape), 0.3F, key, here);
   expect_same(stash_dropout_backward_key(&c_dy, &c_out, 0.3F, &c_key, nullptr));
   stash_tensor_view halves = c_x;
   halves.type = STASH_DTYPE_F16;

@@ -11,8 +11,8 @@ namespace {
 
 using namespace stash::c_api;
 
-std::string message(std::string_view text, const argument_names& names = {}, std::size_t room = 200) {
-  std::string to(room, '#');
+std::string message(std::string_view text, const argument_names& names = {}, std::size_t capacity = 200) {
+  std::string to(capacity, '#');
   write_c_message(to, "stash_do", text, names);
   return to.c_str();
 }
@@ -24,8 +24,8 @@ TEST(c_messages, functions_are_those_that_were_called) {
   EXPECT_EQ(message("stash_do: x.y: expected 0, got 1"), "stash_do: x.y: expected 0, got 1");
   EXPECT_EQ(message("encode: STASH_CPU_TARGET: expected one, got none", {{}, "handle"}),
             "stash_do: STASH_CPU_TARGET: expected one, got none");
-  EXPECT_EQ(message("memory_resource::allocate: bytes: expected room for 3 bytes aligned to 1, got none"),
-            "stash_do: memory: expected room for 3 bytes aligned to 1, got none");
+  EXPECT_EQ(message("memory_resource::allocate: bytes: expected memory for 3 bytes aligned to 1, got none"),
+            "stash_do: memory: expected memory for 3 bytes aligned to 1, got none");
 }
 
 TEST(c_messages, texts_of_another_form_stay_whole) {
@@ -70,8 +70,8 @@ TEST(c_messages, names_of_tensors_are_no_arguments) {
 TEST(c_messages, what_does_not_fit_is_cut) {
   const std::string text = "encode: input: expected " + std::string(300, 'x');
   const std::string whole = "stash_do: input: expected " + std::string(300, 'x');
-  for (const std::size_t room : {std::size_t{1}, std::size_t{5}, std::size_t{11}, std::size_t{100}})
-    EXPECT_EQ(message(text, {known}, room), whole.substr(0, room - 1)) << room;
+  for (const std::size_t capacity : {std::size_t{1}, std::size_t{5}, std::size_t{11}, std::size_t{100}})
+    EXPECT_EQ(message(text, {known}, capacity), whole.substr(0, capacity - 1)) << capacity;
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ struct things {
     graph = planner::to_json(planner::make_training_graph(lenet, 1));
     plan = plan_graph(graph);
   }
-  tensor_view view(std::vector<float>& of) { return {of.data(), dtype::f32, memory_space::host, dims, 0}; }
+  tensor_view view(std::vector<float>& values) {
+    return {values.data(), dtype::f32, memory_space::host, dims, 0};
+  }
   encoded_view out() { return {stored.data, sizeof stored.data, nullptr, &report}; }
   const_encoded_view in() { return {stored.data, sizeof stored.data, nullptr, &report}; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner behind the C++ and C doors.
+// The planner through the C++ and C API.
 
 #include "stash/planning.hpp"
 
@@ -29,14 +29,14 @@ std::string graph_text(std::int64_t batch = 8, std::string_view name = "lenet") 
 
 TEST(planning, plans_are_those_of_the_planner) {
   const std::string graph = graph_text();
-  stash::planner::plan_options wanted;
-  wanted.chosen_policy = stash::planner::policy::fp8;
-  wanted.threads = 2;
-  wanted.machine = "test";
-  wanted.slot_margin = 0.1;
-  wanted.overflow_share = 0;
+  stash::planner::plan_options cpp_options;
+  cpp_options.chosen_policy = stash::planner::policy::fp8;
+  cpp_options.threads = 2;
+  cpp_options.machine = "test";
+  cpp_options.slot_margin = 0.1;
+  cpp_options.overflow_share = 0;
   const std::string expected =
-      stash::planner::to_json(stash::planner::make_plan(stash::planner::graph_from_json(graph), wanted));
+      stash::planner::to_json(stash::planner::make_plan(stash::planner::graph_from_json(graph), cpp_options));
   EXPECT_EQ(
       stash::plan_graph(
           graph, {.policy = "fp8", .slot_margin = 0.1, .overflow_share = 0, .threads = 2, .machine = "test"}),

@@ -16,7 +16,7 @@ namespace {
 using namespace stash_test;
 
 // The layout of the first version, for machines with 64-bit addresses (docs/abi.md). Never changes; new
-// members come behind.
+// members come after.
 static_assert(offsetof(stash_tensor_view, data) == 8 && offsetof(stash_tensor_view, type) == 16 &&
               offsetof(stash_tensor_view, space) == 20 && offsetof(stash_tensor_view, rank) == 24 &&
               offsetof(stash_tensor_view, dims) == 32 && offsetof(stash_tensor_view, pixel_pitch) == 96);
@@ -59,7 +59,7 @@ static_assert(offsetof(stash_handle_options, capacity) == 8 && offsetof(stash_ha
               offsetof(stash_handle_options, notify_user) == 32 &&
               offsetof(stash_handle_options, name) == 40);
 static_assert(offsetof(stash_event, kind) == 8 && offsetof(stash_event, tensor) == 16 &&
-              offsetof(stash_event, wanted_bytes) == 24 && offsetof(stash_event, available_bytes) == 32 &&
+              offsetof(stash_event, required_bytes) == 24 && offsetof(stash_event, available_bytes) == 32 &&
               offsetof(stash_event, step) == 40);
 static_assert(offsetof(stash_plan_options, policy) == 8 && offsetof(stash_plan_options, force) == 16 &&
               offsetof(stash_plan_options, machine) == 24 &&
@@ -140,7 +140,7 @@ TEST(c_structs, reserved_members_are_zero) {
   stash_tensor_view view = c_view(x), pixels = c_view(x.data(), STASH_DTYPE_F32, {1, 2, 2, 1});
   const stash_tensor_view out = c_view(y), pooled = c_view(y.data(), STASH_DTYPE_F32, {1, 1, 1, 1});
   stash_encoding e = c_encoding("csr");
-  c_room room(512);
+  c_buffer buffer(512);
   size_t bytes = 0;
   const auto refused = [](int32_t status, const std::string& text) {
     EXPECT_EQ(status, STASH_INVALID_ARGUMENT);
@@ -151,15 +151,15 @@ TEST(c_structs, reserved_members_are_zero) {
           "stash_encoded_bytes_bound: encoding.reserved: expected 0, got 7");
   e.reserved = 0;
   view.reserved = -1;
-  refused(stash_encode(&e, &view, &room.view, nullptr, nullptr),
+  refused(stash_encode(&e, &view, &buffer.view, nullptr, nullptr),
           "stash_encode: input.reserved: expected 0, got -1");
   view.reserved = 0;
-  ASSERT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK) << last_error();
+  ASSERT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK) << last_error();
 
   stash_csr32_view csr = STASH_INIT(stash_csr32_view);
   csr.reserved = 1;
   int64_t nonzeros = 0;
-  refused(stash_csr_export32(&e, &room.view, 4, &csr, nullptr, &nonzeros),
+  refused(stash_csr_export32(&e, &buffer.view, 4, &csr, nullptr, &nonzeros),
           "stash_csr_export32: output.reserved: expected 0, got 1");
   stash_pool_window window = STASH_INIT(stash_pool_window);
   window.reserved = 1;
@@ -203,12 +203,12 @@ TEST(c_structs, reserved_members_are_zero) {
 
 TEST(c_structs, shapes_name_the_argument_that_has_them) {
   const stash_encoding raw = c_encoding("raw");
-  c_room room(16);
+  c_buffer buffer(16);
   stash_tensor_view view = c_view(nullptr, STASH_DTYPE_F32, {int64_t{1} << 32, int64_t{1} << 32});
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: input: expected at most 2^56 elements, got 4294967296 x 4294967296");
   view.dims[1] = -3;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: input: expected no negative dimension, got -3");
   stash_handle* handle = nullptr;
   EXPECT_EQ(stash_handle_reserve(&raw, STASH_DTYPE_F32, 2, view.dims, nullptr, nullptr, &handle),
@@ -238,17 +238,17 @@ TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
   }
   const std::vector<float> x(4, 1.0F);
   const stash_encoding raw = c_encoding("raw");
-  c_room room(16);
+  c_buffer buffer(16);
   for (const int32_t rank : {-1, 9}) {
     stash_tensor_view view = c_view(x);
     view.rank = rank;
-    EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+    EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   }
   stash_tensor_view view = c_view(x);
   view.space = STASH_SPACE_DEVICE;
-  EXPECT_NE(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_OK);
+  EXPECT_NE(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_OK);
   view.space = 256;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
 }
 
 TEST(c_errors, messages_name_the_member) {
@@ -271,26 +271,26 @@ TEST(c_errors, messages_name_the_member) {
             start + "window_taps: expected 0 to 65535, got -1");
 
   const stash_encoding raw = c_encoding("raw");
-  c_room room(16);
+  c_buffer buffer(16);
   stash_tensor_view view = c_view(x);
   view.type = 256;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: input.type: expected one of the header's numbers, got 256");
   view.type = 5;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: input.type: expected a type of the header, got 5");
   view = c_view(x);
   view.space = 256;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: input.space: expected one of the header's numbers, got 256");
   view = c_view(x);
   stash_execution_context context = STASH_INIT(stash_execution_context);
   context.space = 256;
-  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, &context), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_encode(&raw, &view, &buffer.view, nullptr, &context), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_encode: context.space: expected one of the header's numbers, got 256");
   stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
   arena.struct_size = SIZE_MAX;
-  stash_encoded_view with_arena = room.view;
+  stash_encoded_view with_arena = buffer.view;
   with_arena.overflow = &arena;
   EXPECT_EQ(stash_encode(&raw, &view, &with_arena, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error().find("stash_encode: output.overflow: expected struct_size of 32 to "), 0U)

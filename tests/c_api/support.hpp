@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// C structures for the tests of the C door.
+/// C structures for the tests of the C API.
 
 #include <gtest/gtest.h>
 
@@ -36,20 +36,20 @@ inline stash_encoding c_encoding(const char* name) {
   return e;
 }
 
-/// Room for encoded bytes, with its report.
-struct c_room {
+/// A buffer for encoded bytes, with its report.
+struct c_buffer {
   std::vector<unsigned char> memory;
   stash_encode_report report{};
   stash_encoded_view view = STASH_INIT(stash_encoded_view);
 
-  explicit c_room(std::size_t bytes) : memory(bytes + 16, 0xcd) {
+  explicit c_buffer(std::size_t bytes) : memory(bytes + 16, 0xcd) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
     view.data = memory.data() + (16 - address % 16) % 16;
     view.bytes = bytes;
     view.report = &report;
   }
-  c_room(const c_room&) = delete;
-  c_room& operator=(const c_room&) = delete;
+  c_buffer(const c_buffer&) = delete;
+  c_buffer& operator=(const c_buffer&) = delete;
 
   std::vector<unsigned char> bytes() const {
     const auto* data = static_cast<const unsigned char*>(view.data);

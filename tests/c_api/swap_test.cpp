@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swapper of the C door.
+// The swapper of the C API.
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "c_api/support.hpp"
 #include "encoders/support.hpp"
 #include "support/failing_allocations.hpp"
-#include "support/no_room_for_threads.hpp"
+#include "support/no_new_threads.hpp"
 
 namespace {
 
@@ -131,25 +131,25 @@ TEST_F(c_swap, encoded_tensors_come_back) {
   handle_options.name = "conv2";
   stash_handle* handle = nullptr;
   ASSERT_EQ(stash_handle_create(&e, &view, &handle_options, nullptr, &handle), STASH_OK) << last_error();
-  stash_swapped *lent = nullptr, *given = nullptr;
+  stash_swapped *lent = nullptr, *owned = nullptr;
   ASSERT_EQ(stash_swapper_out_handle(swaps, handle, nullptr, nullptr, &lent), STASH_OK) << last_error();
   EXPECT_EQ(stash_swapped_wait_out(lent, nullptr), STASH_OK);
-  ASSERT_EQ(stash_swapper_out_owned(swaps, &handle, nullptr, nullptr, &given), STASH_OK) << last_error();
+  ASSERT_EQ(stash_swapper_out_owned(swaps, &handle, nullptr, nullptr, &owned), STASH_OK) << last_error();
   EXPECT_EQ(handle, nullptr);
-  EXPECT_EQ(stash_swapped_wait_out(given, nullptr), STASH_OK);
+  EXPECT_EQ(stash_swapped_wait_out(owned, nullptr), STASH_OK);
   EXPECT_EQ(own.blocks, 0U);
   std::vector<float> back(x.size());
   const stash_tensor_view output = c_view(back);
   ASSERT_EQ(stash_swapped_restore(lent, &output, 1, nullptr), STASH_OK) << last_error();
   EXPECT_EQ(bits_of(back), bits_of(x));
   EXPECT_EQ(late, "conv2");
-  ASSERT_EQ(stash_swapped_take(given, nullptr, &handle), STASH_OK) << last_error();
+  ASSERT_EQ(stash_swapped_take(owned, nullptr, &handle), STASH_OK) << last_error();
   std::fill(back.begin(), back.end(), 0.0F);
   ASSERT_EQ(stash_handle_restore(handle, &output, nullptr), STASH_OK) << last_error();
   EXPECT_EQ(bits_of(back), bits_of(x));
   stash_handle_destroy(handle);
   stash_swapped_destroy(lent);
-  stash_swapped_destroy(given);
+  stash_swapped_destroy(owned);
 }
 
 TEST_F(c_swap, full_memory_is_said) {
@@ -184,10 +184,10 @@ TEST_F(c_swap, full_memory_is_said) {
   EXPECT_EQ(statistics_of(swaps).failures, 1U);
 }
 
-TEST_F(c_swap, no_room_for_a_thread_is_out_of_memory) {
+TEST_F(c_swap, failure_to_start_a_thread_is_out_of_memory) {
   stash_swapper* another = nullptr;
   {
-    const no_room_for_threads none;
+    const no_new_threads none;
     EXPECT_EQ(stash_swapper_create(nullptr, &another), STASH_OUT_OF_MEMORY) << last_error();
   }
   EXPECT_EQ(another, nullptr);

@@ -51,8 +51,8 @@ def configure(project, build, compilers, *options):
 
 def package_flags(work):
     """Of the installed library, by pkg-config that finds no other package."""
-    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
-    alone = dict(os.environ, PKG_CONFIG_PATH=places[0], PKG_CONFIG_LIBDIR=places[0])
+    folders = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    alone = dict(os.environ, PKG_CONFIG_PATH=folders[0], PKG_CONFIG_LIBDIR=folders[0])
     rpath = run("pkg-config", "--variable=libdir", "stash", environment=alone).strip()
     return [*run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split(), f"-Wl,-rpath,{rpath}"]
 
@@ -60,7 +60,7 @@ def package_flags(work):
 def install(source, build, work, compilers):
     fresh(f"{work}/installed")
     run("cmake", "--install", build, "--prefix", f"{work}/first")
-    # An installed tree can be moved: nothing in it may name the place that it was made for.
+    # An installed tree can be moved: nothing in it may name the path that it was built for.
     os.rename(f"{work}/first", f"{work}/installed")
 
 
@@ -93,8 +93,8 @@ def c_only(source, build, work, compilers):
 def pkg_config(source, build, work, compilers):
     to = fresh(f"{work}/pkg_config")
     os.makedirs(to)
-    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
-    libraries = os.path.dirname(places[0])
+    folders = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    libraries = os.path.dirname(folders[0])
     # Nothing else tells programs where the library lies, in a folder that the system does not search.
     environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     flags = package_flags(work)
@@ -102,12 +102,12 @@ def pkg_config(source, build, work, compilers):
     run_consumer(f"{to}/consumer_c", environment)
     run(compilers[0], "-std=c++20", f"{source}/tests/consumers/find_package/consumer.cpp", *flags, "-o", f"{to}/consumer")
     run_consumer(f"{to}/consumer", environment)
-    # Without the shared library beside it, -lstash means the static one, which needs what stands in --static.
+    # Without the shared library next to it, -lstash means the static one, which needs what stands in --static.
     only_static = f"{to}/static"
     os.makedirs(only_static)
     shutil.copy(f"{libraries}/libstash.a", only_static)
     static = run("pkg-config", "--static", "--libs", "stash",
-                 environment=dict(environment, PKG_CONFIG_PATH=places[0])).split()
+                 environment=dict(environment, PKG_CONFIG_PATH=folders[0])).split()
     static = [flag for flag in static if not flag.startswith("-L")]
     include = [flag for flag in flags if flag.startswith("-I")]
     run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static,
@@ -117,10 +117,10 @@ def pkg_config(source, build, work, compilers):
 
 def python(source, build, work, compilers):
     """stash.py finds the library that it was installed with, where pkg-config says that it lies."""
-    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    folders = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
     environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     folder = run("pkg-config", "--variable=pythondir", "stash",
-                 environment=dict(environment, PKG_CONFIG_LIBDIR=places[0])).strip()
+                 environment=dict(environment, PKG_CONFIG_LIBDIR=folders[0])).strip()
     run(sys.executable, "-B", f"{source}/tests/python/stash_test.py", folder, "", source, compilers[0],
         environment=environment)
 
@@ -189,9 +189,9 @@ def layouts_in(to, source, build, work, compilers):
     for name, libraries, headers in (("one", "lib", "include"),
                                      ("two", "lib/machine", "include/deep/er"),
                                      ("three", "lib/machine/stash", "include"),
-                                     ("libraries", f"{to}/apart/lib", "include"),
-                                     ("headers", "lib64", f"{to}/apart/include"),
-                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include"),
+                                     ("libraries", f"{to}/separate/lib", "include"),
+                                     ("headers", "lib64", f"{to}/separate/include"),
+                                     ("both", f"{to}/both/separate/lib", f"{to}/both/separate/include"),
                                      ("below", f"{to}/below/made/lib/machine", f"{to}/below/made/include")):
         here = f"{to}/{name}"
         configure(source, f"{here}/build", compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_EXECUTOR=OFF",
@@ -236,7 +236,7 @@ def add_subdirectory(source, build, work, compilers):
     shutil.rmtree(to)
 
 
-# What a project may give to all of its targets, and what the library's own targets answer behind it.
+# What a project may give to all of its targets, and what the library's own targets answer after it.
 ANSWERS = {"-ffast-math": "-fno-fast-math", "-funsafe-math-optimizations": "-fno-fast-math",
            "-ffp-contract=fast": "-ffp-contract=off", "-fno-exceptions": "-fexceptions", "-fno-rtti": "-frtti",
            "-funsigned-char": "-fsigned-char", "-fno-threadsafe-statics": "-fthreadsafe-statics",
@@ -250,7 +250,7 @@ def check_order(command, answers):
         if flag not in words:
             sys.exit(f"no {flag} in: {command}")
         if answer not in words or words[::-1].index(answer) > words[::-1].index(flag):
-            sys.exit(f"no {answer} behind {flag} in: {command}")
+            sys.exit(f"no {answer} after {flag} in: {command}")
 
 
 def refused(sentence, *command):

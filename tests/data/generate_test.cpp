@@ -213,11 +213,11 @@ TEST(epoch_order, puts_every_image_everywhere_equally_often) {
   std::array<std::array<int, 5>, 5> seen{};
   for (int epoch = 0; epoch < epochs; ++epoch) {
     const auto order = epoch_order(5, 1, epoch);
-    for (std::size_t place = 0; place < 5; ++place)
-      ++seen[place][static_cast<std::size_t>(order[place])];
+    for (std::size_t index = 0; index < 5; ++index)
+      ++seen[index][static_cast<std::size_t>(order[index])];
   }
-  for (const auto& place : seen) {
-    for (const int count : place)
+  for (const auto& counts : seen) {
+    for (const int count : counts)
       EXPECT_NEAR(count, epochs / 5, 300);  // five deviations
   }
 }

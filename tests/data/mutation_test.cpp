@@ -16,7 +16,7 @@ namespace {
 
 const std::uint64_t executions = stash_test::cases(100000);
 
-/// Changes one to four places: a bit, a byte, an extreme value in a u32 field of the header, or the length.
+/// Changes one to four spots: a bit, a byte, an extreme value in a u32 field of the header, or the length.
 class mutator {
  public:
   explicit mutator(std::uint32_t seed) : random_(seed) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and the public calls of the encoders: level one and the layers allocate nothing; what has to
+// Memory and the public calls of the encoders: non-owning calls and the layers allocate nothing; what has to
 // allocate, texts and the messages of errors, survives every allocation that fails.
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ std::vector<std::string> encoding_names() {
   return names;
 }
 
-/// Tensors of one shape, filled with numbers of either sign and zeros, and room for encoded bytes.
+/// Tensors of one shape, filled with numbers of either sign and zeros, and memory for encoded bytes.
 struct memory {
   static constexpr std::int64_t elements = 2 * 8 * 8 * 16;
   alignas(64) std::array<float, elements> x{}, y{}, dy{}, dx{};
@@ -51,8 +51,8 @@ struct memory {
       dy[i] = 1.0F;
     }
   }
-  static tensor_view view(std::array<float, elements>& of) {
-    return {of.data(), dtype::f32, memory_space::host, {2, 8, 8, 16}};
+  static tensor_view view(std::array<float, elements>& values) {
+    return {values.data(), dtype::f32, memory_space::host, {2, 8, 8, 16}};
   }
   encoded_view out() { return {stored.data(), stored.size(), nullptr, &report}; }
   const_encoded_view in() { return {stored.data(), stored.size(), nullptr, &report}; }
@@ -206,11 +206,11 @@ TEST(allocation_failure, messages_of_errors) {
   wrong.kind = static_cast<encoding_kind>(99);
   const tensor_view x = memory::view(m.x), y = memory::view(m.y), dy = memory::view(m.dy),
                     dx = memory::view(m.dx);
-  const encoded_view no_room{m.stored.data(), 16, nullptr, &m.report};
+  const encoded_view too_small{m.stored.data(), 16, nullptr, &m.report};
   const const_encoded_view short_input{m.stored.data(), 16, nullptr, &m.report};
   const pool_window window;
   const auto rule = framework_rule::pytorch;
-  const encode_item encode_items[] = {{cast, x, m.out()}, {cast, x, no_room}};
+  const encode_item encode_items[] = {{cast, x, m.out()}, {cast, x, too_small}};
   const decode_item decode_items[] = {{cast, m.in(), y}, {cast, short_input, y}};
   const std::map<std::string, std::function<void()>> calls{
       {"shape",
@@ -223,19 +223,19 @@ TEST(allocation_failure, messages_of_errors) {
       {"encoded_bytes_at_density", [&] { encoded_bytes_at_density(bitmap, dtype::f32, 1, 2.0); }},
       {"encoded_bytes_exact", [&] { encoded_bytes_exact(wrong, x, {}); }},
       {"workspace_bytes", [&] { workspace_bytes(bitmap, dtype::f32, -1); }},
-      {"encode", [&] { encode(bitmap, x, no_room, {}, {}); }},
+      {"encode", [&] { encode(bitmap, x, too_small, {}, {}); }},
       {"decode", [&] { decode(bitmap, short_input, y, {}, {}); }},
-      {"canonicalise", [&] { canonicalise(cast, dtype::f32, memory::elements, m.in(), no_room, {}); }},
+      {"canonicalise", [&] { canonicalise(cast, dtype::f32, memory::elements, m.in(), too_small, {}); }},
       {"encode_batch", [&] { encode_batch(encode_items, {}, {}); }},
       {"decode_batch", [&] { decode_batch(decode_items, {}, {}); }},
       {"csr_export32", [&] { csr_export32(cast, m.in(), memory::elements, {}, {}); }},
-      {"relu_forward", [&] { relu_forward(x, y, no_room, rule, {}); }},
+      {"relu_forward", [&] { relu_forward(x, y, too_small, rule, {}); }},
       {"relu_backward", [&] { relu_backward(dy, cast, m.in(), dx, rule, {}); }},
       {"leaky_relu_backward", [&] { leaky_relu_backward(dy, bitmap, short_input, dx, 0.1F, {}); }},
       {"clip_backward", [&] { clip_backward(dy, cast, m.in(), dx, 0, 6, rule, {}); }},
-      {"dropout_forward", [&] { dropout_forward(x, y, no_room, 1.5F, {}, {}); }},
+      {"dropout_forward", [&] { dropout_forward(x, y, too_small, 1.5F, {}, {}); }},
       {"dropout_backward", [&] { dropout_backward(dy, short_input, dx, 0.5F, {}); }},
-      {"max_pool_forward", [&] { max_pool_forward(x, y, window, no_room, rule, {}); }},
+      {"max_pool_forward", [&] { max_pool_forward(x, y, window, too_small, rule, {}); }},
       {"max_pool_backward", [&] { max_pool_backward(dy, short_input, dx, window, {}); }},
       {"relu_max_pool_backward", [&] { relu_max_pool_backward(dy, short_input, dx, window, {}); }}};
   for (const auto& each : calls) {

@@ -12,7 +12,7 @@
 
 namespace stash::test {
 
-/// Encoded bytes with a guard behind them and a report. A sanitizer sees who reads or writes the guard.
+/// Encoded bytes with a guard after them and a report. A sanitizer sees who reads or writes the guard.
 class encoded {
  public:
   explicit encoded(std::size_t bytes, std::uint8_t fill = 0xcd)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call writes may not overlap what it reads or writes besides: refused before a byte changes. What may
-// be one memory by the header, and channels side by side, stay legal.
+// be one memory by the header, and channels next to each other, stay legal.
 
 #include <gtest/gtest.h>
 
@@ -105,7 +105,7 @@ TEST_F(Overlap, Arenas) {
       }
       claimed = host_claimed = 0;
     };
-    with({at(32768), 1024, &claimed}, "arena apart", true);
+    with({at(32768), 1024, &claimed}, "separate arena", true);
     with({at(8192 + 1024), 1024, &claimed}, "arena in the slot", false);
     with({at(1024), 1024, &claimed}, "arena in the input", false);
     with({nullptr, 0, nullptr, at(1024), 1024, &host_claimed}, "host overflow in the input", false);
@@ -143,11 +143,11 @@ TEST_F(Overlap, ElementWiseLayers) {
     accepted("in place", [&] { f(map(0), map(0), out(8192)); });
     accepted("in place, another shape", [&] { f(map(0, {150, 10}), map(0), none); });
     accepted("in place, pitched", [&] { f(map(0, {10, 10}, 12), map(0, {10, 10}, 12), none); });
-    accepted("channels side by side", [&] { f(map(0, {10, 10}, 20), map(40, {10, 10}, 20), none); });
-    accepted("channels side by side", [&] { f(map(40, {10, 10}, 20), map(0, {10, 10}, 20), none); });
+    accepted("channels next to each other", [&] { f(map(0, {10, 10}, 20), map(40, {10, 10}, 20), none); });
+    accepted("channels next to each other", [&] { f(map(40, {10, 10}, 20), map(0, {10, 10}, 20), none); });
     accepted("a pixel in a gap", [&] { f(map(0, {1, 8}, 20), map(48, {1, 8}, 9), none); });
     accepted("no elements", [&] { f(map(0, {0, 3}), map(0, {0, 3}, 4), none); });
-    accepted("apart", [&] { f(map(0), map(count * 4), none); });
+    accepted("separate", [&] { f(map(0), map(count * 4), none); });
     refused("one element on", [&] { f(map(0), map(4), none); });
     refused("one element back", [&] { f(map(4), map(0), none); });
     refused("the last element", [&] { f(map(0), map(count * 4 - 4), none); });
@@ -185,7 +185,7 @@ TEST_F(Overlap, ElementWiseGradients) {
       [&](const auto& dy, const auto& s, const auto& dx) { dropout_backward(dy, s, dx, 0.5F, context); }};
   for (const from_stash& f : stashed) {
     accepted("in place", [&] { f(map(0), in(8192), map(0)); });
-    accepted("apart", [&] { f(map(0), in(8192), map(16384)); });
+    accepted("separate", [&] { f(map(0), in(8192), map(16384)); });
     refused("shifted", [&] { f(map(0), in(8192), map(4)); });
     refused("stash in dx", [&] { f(map(0), in(8192 + 16), map(8192)); });
     refused("stash in dx and dy", [&] { f(map(0), in(0), map(0)); });
@@ -258,7 +258,7 @@ TEST_F(Overlap, Export) {
   const auto to = [&](std::uint32_t* offsets, std::uint32_t* columns, void* values) {
     csr_export32(csr, in(8192), count, {offsets, columns, values, dtype::f32, count}, context);
   };
-  accepted("apart", [&] { to(words, words + 16, words + 2048); });
+  accepted("separate", [&] { to(words, words + 16, words + 2048); });
   refused("values over columns", [&] { to(words, words + 16, words + 32); });
   refused("columns over offsets", [&] { to(words, words + 6, words + 2048); });
   refused("values over the input", [&] { to(words, words + 16, at(8192)); });
@@ -273,7 +273,7 @@ TEST_F(Overlap, CountInItsReport) {
 
 class OverlapInBatches : public Overlap {
  protected:
-  /// Items that encode maps of 40 elements, one behind another in memory, into slots in the other order.
+  /// Items that encode maps of 40 elements, one after another in memory, into slots in the other order.
   std::vector<encode_item> encode_items(std::size_t items) {
     reports.assign(items, {});
     std::vector<encode_item> all;
@@ -294,7 +294,7 @@ class OverlapInBatches : public Overlap {
 TEST_F(OverlapInBatches, Encoding) {
   for (const std::size_t items : {2U, 3U, 40U, 256U, 700U}) {
     std::vector<encode_item> all = encode_items(items);
-    accepted("apart", [&] { encode_batch(all, {}, context); });
+    accepted("separate", [&] { encode_batch(all, {}, context); });
     for (const std::size_t other : {std::size_t{0}, items / 2 - 1, items - 2}) {
       all = encode_items(items);
       all[items - 1].output.data = static_cast<std::uint8_t*>(all[other].output.data) + 16;

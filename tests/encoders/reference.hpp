@@ -131,9 +131,9 @@ inline std::vector<std::uint8_t> reference_sign_mask(const std::vector<float>& v
 }
 
 struct reference_bitmap {
-  std::vector<std::uint8_t> slot;   ///< only the bytes in use
-  std::vector<std::uint8_t> piece;  ///< overflowing payloads that the arena holds
-  std::vector<std::uint8_t> host_piece;
+  std::vector<std::uint8_t> slot;        ///< only the bytes in use
+  std::vector<std::uint8_t> arena_part;  ///< overflowing payloads that the arena holds
+  std::vector<std::uint8_t> host_part;
   std::uint32_t status = 0;
   std::uint32_t flags = 0;
   std::uint64_t nonzeros = 0;
@@ -159,7 +159,7 @@ inline reference_bitmap reference_bitmap_encode(const std::vector<float>& values
   std::vector<std::uint8_t> payloads;
   const std::uint64_t tiles = (values.size() + 1023) / 1024;
   const std::uint64_t start = result.slot.size() + (tiles * 4 + 15) / 16 * 16;
-  std::uint64_t place = counter;
+  std::uint64_t cursor = counter;
   std::uint64_t host_place = host_counter;
   for (std::uint64_t tile = 0; tile < tiles; ++tile) {
     std::vector<std::uint8_t> payload;
@@ -174,21 +174,21 @@ inline reference_bitmap reference_bitmap_encode(const std::vector<float>& values
       continue;
     }
     const bool fits =
-        arena_bytes >= 0 && place + payload.size() <= static_cast<std::uint64_t>(arena_bytes) / 16 * 16;
-    place += payload.size();
+        arena_bytes >= 0 && cursor + payload.size() <= static_cast<std::uint64_t>(arena_bytes) / 16 * 16;
+    cursor += payload.size();
     if (fits) {
-      put(table, 0x40000000 + static_cast<std::uint32_t>((place - payload.size()) / 16), 4);
-      result.piece.insert(result.piece.end(), payload.begin(), payload.end());
+      put(table, 0x40000000 + static_cast<std::uint32_t>((cursor - payload.size()) / 16), 4);
+      result.arena_part.insert(result.arena_part.end(), payload.begin(), payload.end());
       continue;
     }
     const bool host_fits =
         host_bytes >= 0 && host_place + payload.size() <= static_cast<std::uint64_t>(host_bytes) / 16 * 16;
     put(table, host_fits ? 0x80000000 + static_cast<std::uint32_t>(host_place / 16) : 0xc0000000, 4);
-    if (host_fits) result.host_piece.insert(result.host_piece.end(), payload.begin(), payload.end());
+    if (host_fits) result.host_part.insert(result.host_part.end(), payload.begin(), payload.end());
     if (!host_fits) result.status = stash::status_capacity;
     host_place += payload.size();
   }
-  result.claimed = place - counter;
+  result.claimed = cursor - counter;
   result.host_claimed = host_place - host_counter;
   pad(table);
   result.slot.insert(result.slot.end(), table.begin(), table.end());
@@ -202,7 +202,7 @@ struct reference_decoded {
 };
 
 inline reference_decoded reference_bitmap_decode(const std::uint8_t* slot, std::uint64_t slot_bytes,
-                                                 const stash::overflow_arena* beside,
+                                                 const stash::overflow_arena* arena,
                                                  stash::value_format format, std::uint64_t count) {
   reference_decoded result;
   result.bits.assign(count, 0);
@@ -225,13 +225,13 @@ inline reference_decoded reference_bitmap_decode(const std::uint8_t* slot, std::
       continue;
     }
     const bool in_slot = where == 0 && offset >= start && offset + size <= slot_bytes / 16 * 16;
-    const bool in_arena = where == 1 && beside != nullptr && offset + size <= beside->bytes / 16 * 16;
-    const bool on_host = where == 2 && beside != nullptr && offset + size <= beside->host_bytes / 16 * 16;
+    const bool in_arena = where == 1 && arena != nullptr && offset + size <= arena->bytes / 16 * 16;
+    const bool on_host = where == 2 && arena != nullptr && offset + size <= arena->host_bytes / 16 * 16;
     if (!in_slot && !in_arena && !on_host) {
       result.status |= stash::status_corrupt;
       continue;
     }
-    const void* region = in_slot ? slot : in_arena ? beside->data : beside->host_data;
+    const void* region = in_slot ? slot : in_arena ? arena->data : arena->host_data;
     const std::uint8_t* payload = static_cast<const std::uint8_t*>(region) + offset;
     for (std::uint64_t k = 0; k < set.size(); ++k)
       result.bits[set[k]] = get_value(payload + k * width, format);

@@ -31,12 +31,12 @@ class guarded_buffer {
       : bytes_(bytes),
         memory_(filled(bytes, fill)),
         front_(memory_.get(), data()),
-        behind_(data() + bytes, memory_.get() + room(bytes)) {}
+        back_(data() + bytes, memory_.get() + padded_bytes(bytes)) {}
   guarded_buffer(guarded_buffer&&) noexcept = default;
 
   std::uint8_t* data() const { return memory_.get() + guard; }
   std::size_t size() const { return bytes_; }
-  bool guards_intact() const { return front_.are(guard_value) && behind_.are(guard_value); }
+  bool guards_intact() const { return front_.are(guard_value) && back_.are(guard_value); }
   std::vector<std::uint8_t> copy() const { return {data(), data() + bytes_}; }
 
  private:
@@ -45,17 +45,17 @@ class guarded_buffer {
   struct free_memory {
     void operator()(std::uint8_t* memory) const { std::free(memory); }
   };
-  static std::size_t room(std::size_t bytes) { return (bytes + 2 * guard + 63) / 64 * 64; }
+  static std::size_t padded_bytes(std::size_t bytes) { return (bytes + 2 * guard + 63) / 64 * 64; }
   static std::uint8_t* filled(std::size_t bytes, std::uint8_t fill) {
-    auto* const memory = static_cast<std::uint8_t*>(std::aligned_alloc(64, room(bytes)));
-    std::memset(memory, guard_value, room(bytes));
+    auto* const memory = static_cast<std::uint8_t*>(std::aligned_alloc(64, padded_bytes(bytes)));
+    std::memset(memory, guard_value, padded_bytes(bytes));
     std::memset(memory + guard, fill, bytes);
     return memory;
   }
 
   std::size_t bytes_;
   std::unique_ptr<std::uint8_t, free_memory> memory_;
-  closed_bytes front_, behind_;
+  closed_bytes front_, back_;
 };
 
 inline float from_bits(std::uint32_t bits) {

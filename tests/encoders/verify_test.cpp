@@ -71,7 +71,7 @@ TEST(Verify, CanonicalBytesKeepTheChecksum) {
       const std::size_t fixed =
           e.kind == encoding_kind::raw ? 0 : encoded_bytes_at_density(e, x.type, 3000, 0);
       const std::size_t bound = encoded_bytes_bound(e, x.type, 3000);
-      // Room for all of it, and for a part of it.
+      // A slot for all of it, and for a part of it.
       for (const bool overflows : {false, true}) {
         if (overflows && fixed == 0) continue;
         guarded_buffer slot(bound), canonical(bound), arena_bytes(bound);
@@ -80,10 +80,10 @@ TEST(Verify, CanonicalBytesKeepTheChecksum) {
         std::uint64_t claimed = 0;
         const overflow_arena arena{arena_bytes.data(), bound, &claimed};
         encode_report report, canonical_report;
-        const std::size_t room = overflows ? fixed + (x.type == dtype::f32 ? 2896 : 1712) : bound;
-        encode(e, x, {slot.data(), room, &arena, &report}, {}, {});
+        const std::size_t slot_bytes = overflows ? fixed + (x.type == dtype::f32 ? 2896 : 1712) : bound;
+        encode(e, x, {slot.data(), slot_bytes, &arena, &report}, {}, {});
         ASSERT_EQ(report.overflow_bytes != 0, overflows);
-        const const_encoded_view stored{slot.data(), room, &arena, &report};
+        const const_encoded_view stored{slot.data(), slot_bytes, &arena, &report};
         const auto to_canonical = [&] {
           canonical_report = {};
           canonicalise(e, x.type, 3000, stored, {canonical.data(), bound, nullptr, &canonical_report}, {});

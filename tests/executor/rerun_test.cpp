@@ -95,7 +95,7 @@ TEST_P(density_jump, reruns_and_changes_nothing) {
                    ++h.grown;
                    if (what.step >= sparse_steps) ++h.late;
                    EXPECT_FALSE(what.tensor.empty());
-                   EXPECT_GT(what.wanted_bytes, what.available_bytes);
+                   EXPECT_GT(what.required_bytes, what.available_bytes);
                  },
                  &found_events};
     const training_log found = train_on(*t, sparse_steps + dense_steps, batches);

@@ -54,7 +54,7 @@ executor_options options_with(runtime::swap_schedule* schedule,
   executor_options o;
   o.swap.schedule = schedule;
   o.swap.without = std::move(without);
-  o.swap.piece_bytes = 4096;
+  o.swap.chunk_bytes = 4096;
   o.poison_freed = true;
   return o;
 }
@@ -187,7 +187,7 @@ TEST_P(failing_step, every_action_in_turn) {
   for (const bool threads : {false, true}) {
     runtime::list_order order;
     executor_options o = options_with(threads ? nullptr : &order);
-    o.swap.piece_bytes = 16384;
+    o.swap.chunk_bytes = 16384;
     std::atomic<int> left = -1;
     o.swap.before = [&](runtime::swap_action, std::int32_t) {
       if (left-- == 0) throw error(errc::device_failure, "expected a link, got none");

@@ -28,10 +28,10 @@ TEST(casts16, of_every_value) {
       const reference::encoded expected = reference::encode(e, t);
       const reference::tensor decoded = reference::decode(e, t);
       const std::size_t size = encoded_bytes_bound(e, type, all);
-      std::vector<std::uint8_t> room(size + encoded_alignment);
+      std::vector<std::uint8_t> memory(size + encoded_alignment);
       std::uint8_t* bytes =
-          room.data() +
-          (16 - reinterpret_cast<std::uintptr_t>(room.data()) % encoded_alignment) % encoded_alignment;
+          memory.data() +
+          (16 - reinterpret_cast<std::uintptr_t>(memory.data()) % encoded_alignment) % encoded_alignment;
       ASSERT_EQ(size, expected.bytes.size());
       encode_report report;
       encode(e, {x.data(), type, memory_space::host, {all}, 0}, {bytes, size, nullptr, &report}, {}, {});

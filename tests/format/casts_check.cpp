@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every f32 pattern, or every n-th, through encode() and decode() of the casts, against the reference of
 // docs/format.md and for every instruction set of this machine. No list of answers is stored: along ascending
-// patterns the code of a rounding format changes at few places, and the reference says where by bisection.
+// patterns the code of a rounding format changes at few points, and the reference says where by bisection.
 
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@ namespace stash {
 namespace {
 
 /// Neighbouring f32 patterns, `last` included, that have the same code and come back as the same f32.
-struct stretch {
+struct code_range {
   std::uint32_t first, last, code, decoded;
 };
 
@@ -80,7 +80,7 @@ std::vector<cast_under_test> casts() {
 }
 
 /// What the reference makes of one pattern.
-stretch by_reference(const cast_under_test& c, std::uint32_t pattern) {
+code_range by_reference(const cast_under_test& c, std::uint32_t pattern) {
   if (!c.scaled) {
     const std::uint32_t code = reference::narrow(c.how.values, c.how.underflow, pattern);
     return {pattern, pattern, code, reference::widen(c.how.values, code)};
@@ -93,8 +93,9 @@ stretch by_reference(const cast_under_test& c, std::uint32_t pattern) {
           reference::decode(c.how, group).bits[1]};
 }
 
-/// Appends the stretches of [first.first, last.first], along which codes only rise or only fall.
-void bisect(const cast_under_test& c, const stretch& first, const stretch& last, std::vector<stretch>& out) {
+/// Appends the ranges of codes of [first.first, last.first], along which codes only rise or only fall.
+void bisect(const cast_under_test& c, const code_range& first, const code_range& last,
+            std::vector<code_range>& out) {
   if (first.code == last.code) {
     if (out.empty() || out.back().code != first.code || out.back().last + 1 != first.first)
       out.push_back(first);
@@ -106,8 +107,8 @@ void bisect(const cast_under_test& c, const stretch& first, const stretch& last,
   bisect(c, by_reference(c, middle + 1), last, out);
 }
 
-std::vector<stretch> stretches(const cast_under_test& c) {
-  std::vector<stretch> out;
+std::vector<code_range> code_ranges(const cast_under_test& c) {
+  std::vector<code_range> out;
   for (const std::uint32_t sign : {0U, sign_bit}) {
     const auto range = [&](std::uint32_t first, std::uint32_t last) {
       bisect(c, by_reference(c, sign | first), by_reference(c, sign | last), out);
@@ -119,16 +120,17 @@ std::vector<stretch> stretches(const cast_under_test& c) {
   return out;
 }
 
-/// The patterns of the stretches in order: all of them, or every n-th and four at each end of a stretch.
+/// The patterns of the ranges of codes in order: all of them, or every n-th and four at each end of a range
+/// of codes.
 class pattern_stream {
  public:
-  pattern_stream(const std::vector<stretch>& all, std::uint32_t every) : all_(all), every_(every) {}
+  pattern_stream(const std::vector<code_range>& all, std::uint32_t every) : all_(all), every_(every) {}
 
   /// Fills the arrays with up to `most` patterns and what is expected of them; 0 at the end.
   std::size_t next(std::size_t most, std::uint32_t* patterns, std::uint32_t* codes, std::uint32_t* decoded) {
     std::size_t count = 0;
     while (count < most && at_ < all_.size()) {
-      const stretch& s = all_[at_];
+      const code_range& s = all_[at_];
       const std::size_t begin = count;
       count += every_ == 1 ? take_all(s, most - count, patterns + count)
                            : take_sampled(s, most - count, patterns + count);
@@ -143,30 +145,30 @@ class pattern_stream {
   }
 
  private:
-  static std::uint64_t length(const stretch& s) { return std::uint64_t{s.last} - s.first + 1; }
+  static std::uint64_t length(const code_range& s) { return std::uint64_t{s.last} - s.first + 1; }
 
-  std::size_t take_all(const stretch& s, std::size_t most, std::uint32_t* patterns) {
+  std::size_t take_all(const code_range& s, std::size_t most, std::uint32_t* patterns) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(most, length(s) - offset_));
     std::iota(patterns, patterns + count, s.first + static_cast<std::uint32_t>(offset_));
     offset_ += count;
     return count;
   }
 
-  std::size_t take_sampled(const stretch& s, std::size_t most, std::uint32_t* patterns) {
+  std::size_t take_sampled(const code_range& s, std::size_t most, std::uint32_t* patterns) {
     std::size_t count = 0;
     for (; count < most && offset_ < length(s); offset_ = following(s))
       patterns[count++] = s.first + static_cast<std::uint32_t>(offset_);
     return count;
   }
 
-  std::uint64_t following(const stretch& s) const {
+  std::uint64_t following(const code_range& s) const {
     const std::uint64_t next = offset_ + 1;
     if (next < 4 || next + 4 >= length(s)) return next;
     const std::uint64_t sampled = (s.first + next + every_ - 1) / every_ * every_ - s.first;
     return std::min(sampled, length(s) - 4);
   }
 
-  const std::vector<stretch>& all_;
+  const std::vector<code_range>& all_;
   std::uint64_t every_;
   std::size_t at_ = 0;
   std::uint64_t offset_ = 0;
@@ -176,7 +178,7 @@ std::size_t pad16(std::size_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
-/// The bytes of a cast from its codes, by docs/format.md: a string of bits, for fp10 with two zeros behind
+/// The bytes of a cast from its codes, by docs/format.md: a string of bits, for fp10 with two zeros after
 /// every three codes; for the MX formats the plane of scales first.
 void pack(const cast_under_test& c, const std::uint32_t* codes, std::size_t count,
           std::vector<std::uint8_t>& bytes) {
@@ -202,15 +204,15 @@ void pack(const cast_under_test& c, const std::uint32_t* codes, std::size_t coun
   if (have > 0) *to = static_cast<std::uint8_t>(waiting);
 }
 
-/// One call's worth of patterns, and room for what the library makes of them.
+/// One call's worth of patterns, and memory for what the library makes of them.
 struct block {
   static constexpr std::size_t groups = 1536, elements = groups * mx_group;
   std::vector<std::uint32_t> patterns = std::vector<std::uint32_t>(elements), codes = patterns,
                              decoded = patterns, got = patterns;
   std::vector<std::uint8_t> stored, expected;
 
-  /// Takes the next patterns, an MX format's behind the pin of their group; false at the end.
-  bool fill(const cast_under_test& c, const stretch& pin, pattern_stream& stream) {
+  /// Takes the next patterns, an MX format's after the pin of their group; false at the end.
+  bool fill(const cast_under_test& c, const code_range& pin, pattern_stream& stream) {
     count = sampled = 0;
     if (!c.scaled) {
       count = sampled = stream.next(elements, patterns.data(), codes.data(), decoded.data());
@@ -252,10 +254,10 @@ struct block {
 }
 
 /// Encodes, compares the bytes, decodes them and compares the values; returns how many patterns there were.
-std::uint64_t check_library(const cast_under_test& c, const std::vector<stretch>& all, std::uint32_t every,
+std::uint64_t check_library(const cast_under_test& c, const std::vector<code_range>& all, std::uint32_t every,
                             block& b) {
   pattern_stream stream(all, every);
-  const stretch pin = c.scaled ? by_reference(c, c.pin) : stretch{};
+  const code_range pin = c.scaled ? by_reference(c, c.pin) : code_range{};
   std::uint64_t patterns = 0;
   while (b.fill(c, pin, stream)) {
     const auto count = static_cast<std::int64_t>(b.count);
@@ -277,10 +279,10 @@ std::uint64_t check_library(const cast_under_test& c, const std::vector<stretch>
   return patterns;
 }
 
-/// The stretches rest on codes that only rise with the magnitude; this asks the reference about each pattern.
-/// For casts that are not scaled.
-std::uint64_t check_stretches(const cast_under_test& c, const std::vector<stretch>& all, std::uint32_t every,
-                              block& b) {
+/// The ranges of codes rest on codes that only rise with the magnitude; this asks the reference about each
+/// pattern. For casts that are not scaled.
+std::uint64_t check_code_ranges(const cast_under_test& c, const std::vector<code_range>& all,
+                                std::uint32_t every, block& b) {
   pattern_stream stream(all, every);
   std::uint64_t patterns = 0;
   while (const std::size_t count =
@@ -288,8 +290,8 @@ std::uint64_t check_stretches(const cast_under_test& c, const std::vector<stretc
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t code = reference::narrow(c.how.values, c.how.underflow, b.patterns[i]);
       if (code == b.codes[i]) continue;
-      std::printf("%s: pattern %08x lies in a stretch of code %x, but has %x\n", c.name.c_str(),
-                  b.patterns[i], b.codes[i], code);
+      std::printf("%s: pattern %08x lies in a range of code %x, but has %x\n", c.name.c_str(), b.patterns[i],
+                  b.codes[i], code);
       std::exit(1);
     }
     patterns += count;
@@ -359,8 +361,9 @@ int run(int argc, char** argv) {
     if (o.list) std::puts(c.name.c_str());
     if (o.list || (!o.cast.empty() && o.cast != c.name)) continue;
     known = true;
-    const std::vector<stretch> all = stretches(c);
-    if (o.reference && !c.scaled) timed(c, "reference", [&] { return check_stretches(c, all, o.every, b); });
+    const std::vector<code_range> all = code_ranges(c);
+    if (o.reference && !c.scaled)
+      timed(c, "reference", [&] { return check_code_ranges(c, all, o.every, b); });
     for (const std::string& target : o.targets) {
       set_cpu_target(target);
       timed(c, target, [&] { return check_library(c, all, o.every, b); });

@@ -41,14 +41,14 @@ struct tensor_memory {
   dtype type;
   shape dims;
 
-  tensor_memory(dtype of, const shape& extents)
-      : bytes(static_cast<std::size_t>(extents.elements()) * size_of(of)), type(of), dims(extents) {
+  tensor_memory(dtype element, const shape& extents)
+      : bytes(static_cast<std::size_t>(extents.elements()) * size_of(element)), type(element), dims(extents) {
     std::memset(bytes.data(), 0xa5, bytes.bytes);
   }
-  tensor_memory(dtype of, const shape& extents, const std::vector<std::uint32_t>& bits)
-      : tensor_memory(of, extents) {
+  tensor_memory(dtype element, const shape& extents, const std::vector<std::uint32_t>& bits)
+      : tensor_memory(element, extents) {
     for (std::size_t i = 0; i < bits.size(); ++i)
-      std::memcpy(bytes.data() + i * size_of(of), &bits[i], size_of(of));
+      std::memcpy(bytes.data() + i * size_of(element), &bits[i], size_of(element));
   }
   tensor_view view() { return {bytes.data(), type, memory_space::host, dims}; }
   std::vector<std::uint32_t> bits() {
@@ -221,16 +221,17 @@ TEST(golden, tiles_overflow_to_these_places) {
     before.host = region_of("host");
     reference::stored by_reference = reference::place(e, t, before);
 
-    memory slot(before.slot), beside(before.arena ? before.arena->bytes : std::vector<std::uint8_t>{}),
+    memory slot(before.slot), arena_memory(before.arena ? before.arena->bytes : std::vector<std::uint8_t>{}),
         host(before.host ? before.host->bytes : std::vector<std::uint8_t>{});
     reference::stored found = before;
-    const overflow_arena regions{beside.data(), beside.bytes, found.arena ? &found.arena->claimed : nullptr,
-                                 host.data(),   host.bytes,   found.host ? &found.host->claimed : nullptr};
+    const overflow_arena regions{
+        arena_memory.data(), arena_memory.bytes, found.arena ? &found.arena->claimed : nullptr,
+        host.data(),         host.bytes,         found.host ? &found.host->claimed : nullptr};
     tensor_memory input(t.type, {t.count()}, t.bits);
     encode_report report;
     encode(e, input.view(), {slot.data(), slot.bytes, &regions, &report}, {}, {});
     found.slot = slot.content();
-    if (found.arena) found.arena->bytes = beside.content();
+    if (found.arena) found.arena->bytes = arena_memory.content();
     if (found.host) found.host->bytes = host.content();
     found.status = report.status;
     found.slot_bytes = report.slot_bytes;
@@ -276,12 +277,12 @@ bool behaves_as_documented(const json& test_case, const encode_report& report, c
 TEST(golden_bad, decoding_is_as_documented) {
   for_each_case(folder / "bad" / "decode.json", [](const json&, const json& test_case) {
     const encoding e = encoding_of(test_case.at("encoding").get<std::string>(), test_case);
-    memory stored(bytes_of(test_case)), beside(bytes(test_case.value("arena", ""))),
+    memory stored(bytes_of(test_case)), arena_memory(bytes(test_case.value("arena", ""))),
         host(bytes(test_case.value("host", "")));
     std::uint64_t claimed = 0;
     const bool with_arena = test_case.contains("arena"), with_host = test_case.contains("host");
-    const overflow_arena arena{beside.data(), beside.bytes, with_arena ? &claimed : nullptr,
-                               host.data(),   host.bytes,   with_host ? &claimed : nullptr};
+    const overflow_arena arena{arena_memory.data(), arena_memory.bytes, with_arena ? &claimed : nullptr,
+                               host.data(),         host.bytes,         with_host ? &claimed : nullptr};
     const dtype type = is_mask(e) ? dtype::u8 : type_of(test_case);
     tensor_memory output(type, {test_case.at("elements").get<std::int64_t>()});
     encode_report report;

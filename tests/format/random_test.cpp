@@ -96,30 +96,30 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
     const std::size_t fixed = bytes_before_payloads(GetParam(), n);
     const std::size_t payloads = exact - fixed;
     buffer slot(fixed + random.below(payloads + 1));
-    regions beside(payloads, random);
-    const reference::stored wanted = reference::place(e, t, beside.with_slot(slot));
+    regions overflow(payloads, random);
+    const reference::stored expected = reference::place(e, t, overflow.with_slot(slot));
     encode_report report{};
-    encode(e, in.view(type), {slot.data(), slot.size(), beside.view(), &report}, {}, context);
+    encode(e, in.view(type), {slot.data(), slot.size(), overflow.view(), &report}, {}, context);
     ASSERT_TRUE(slot.guard_is_whole());
-    ASSERT_TRUE(beside.are_whole());
-    const reference::stored found = beside.with_slot(slot);
-    // What lies behind the slot's cursor is open.
+    ASSERT_TRUE(overflow.are_whole());
+    const reference::stored found = overflow.with_slot(slot);
+    // What lies past the slot's cursor is open.
     ASSERT_TRUE(std::equal(found.slot.begin(),
                            found.slot.begin() + static_cast<std::ptrdiff_t>(report.slot_bytes),
-                           wanted.slot.begin()));
+                           expected.slot.begin()));
     for (const auto& [one, other] :
-         {std::pair(&found.arena, &wanted.arena), std::pair(&found.host, &wanted.host)}) {
+         {std::pair(&found.arena, &expected.arena), std::pair(&found.host, &expected.host)}) {
       ASSERT_EQ(one->has_value(), other->has_value());
       if (!one->has_value()) continue;
       ASSERT_EQ((*one)->bytes, (*other)->bytes);
       ASSERT_EQ((*one)->claimed, (*other)->claimed);
     }
     ASSERT_EQ(report.nonzeros, expected.nonzeros);
-    ASSERT_EQ(report.slot_bytes, wanted.slot_bytes);
-    ASSERT_EQ(report.overflow_bytes, wanted.overflow_bytes);
-    ASSERT_EQ(report.status, wanted.status);
-    const bool fits = wanted.status == status_ok;
-    const const_encoded_view stored{slot.data(), slot.size(), beside.view(), &report};
+    ASSERT_EQ(report.slot_bytes, expected.slot_bytes);
+    ASSERT_EQ(report.overflow_bytes, expected.overflow_bytes);
+    ASSERT_EQ(report.status, expected.status);
+    const bool fits = expected.status == status_ok;
+    const const_encoded_view stored{slot.data(), slot.size(), overflow.view(), &report};
     placed back(type, n, n, 0, 0);
     decode(e, stored, back.view(type), {}, context);
     ASSERT_TRUE(back.memory.guard_is_whole());
@@ -163,22 +163,22 @@ TEST_P(random_tensors, mutated_bytes) {
     const std::size_t payloads = exact - fixed;
     // Half of the sparse ones overflow.
     buffer stored(is_sparse() && random.below(2) == 0 ? fixed + random.below(payloads + 1) : exact);
-    regions beside(payloads, random);
+    regions overflow(payloads, random);
     encode_report report{};
-    encode(e, in.view(type), {stored.data(), stored.size(), beside.view(), &report}, {}, {});
+    encode(e, in.view(type), {stored.data(), stored.size(), overflow.view(), &report}, {}, {});
     for (std::uint32_t changes = 1 + random.below(20); changes > 0 && exact > 0; --changes) {
       const std::size_t range = is_sparse() && random.below(2) == 0 ? fixed : stored.size();
       stored.data()[random.below(range)] = static_cast<std::uint8_t>(random.below(256));
     }
     const dtype target = is_mask() ? dtype::u8 : type;
     placed back(target, n, std::max<std::int64_t>(1, n), 0, 0);
-    const const_encoded_view bytes{stored.data(), stored.size(), beside.view(), &report};
+    const const_encoded_view bytes{stored.data(), stored.size(), overflow.view(), &report};
     report.status = status_ok;
     decode(e, bytes, back.view(target), {}, {});
     ASSERT_TRUE(back.memory.guard_is_whole());
     if (!is_sparse()) continue;
     const reference::reading read =
-        reference::read(e, type, static_cast<std::size_t>(n), beside.with_slot(stored));
+        reference::read(e, type, static_cast<std::size_t>(n), overflow.with_slot(stored));
     ASSERT_EQ(report.status, read.status);
     std::vector<std::uint32_t> found = back.take(type, n);
     for (std::size_t i = 0; i < found.size(); ++i) {

@@ -280,9 +280,9 @@ bool passes(const encoding& e, const tensor& t, std::size_t i) {
   return value > bound_in(t.type, e.lower) && value < bound_in(t.type, e.upper);
 }
 
-/// A bitmap or csr before its tiles have places.
+/// A bitmap or csr before its tiles are placed.
 struct sparse_parts {
-  std::vector<std::uint8_t> places;  ///< mask plane or row ends
+  std::vector<std::uint8_t> index_plane;  ///< mask plane or row ends
   std::vector<std::vector<std::uint8_t>> payloads;
   std::uint64_t nonzeros = 0;
   bool mask_is_not_sign = false;
@@ -317,8 +317,8 @@ sparse_parts parts_of(const encoding& e, const tensor& t) {
     pad(payload);
     out.payloads.push_back(payload);
   }
-  out.places = csr ? row_ends : mask.bytes();
-  pad(out.places);
+  out.index_plane = csr ? row_ends : mask.bytes();
+  pad(out.index_plane);
   return out;
 }
 
@@ -332,7 +332,7 @@ encoded encode_sparse(const encoding& e, const tensor& t) {
   const sparse_parts parts = parts_of(e, t);
   out.nonzeros = parts.nonzeros;
   out.mask_is_not_sign = parts.mask_is_not_sign;
-  out.bytes = parts.places;
+  out.bytes = parts.index_plane;
   std::size_t offset = out.bytes.size() + table_bytes(parts.payloads.size());
   for (const std::vector<std::uint8_t>& payload : parts.payloads) {
     append_little_endian(out.bytes, offset / 16, 4);
@@ -531,7 +531,7 @@ stored place(const encoding& e, const tensor& t, const stored& before) {
   if (t.bits.empty()) return out;
   const sparse_parts parts = parts_of(e, t);
   const std::size_t tiles = parts.payloads.size();
-  std::uint64_t cursor = parts.places.size() + table_bytes(tiles);
+  std::uint64_t cursor = parts.index_plane.size() + table_bytes(tiles);
   std::vector<std::uint64_t> entries(tiles, 3ULL << 30);
   std::vector<std::size_t> homeless;
   const auto put = [](std::vector<std::uint8_t>& to, std::uint64_t at,
@@ -551,28 +551,28 @@ stored place(const encoding& e, const tensor& t, const stored& before) {
   }
   if (!out.arena && !out.host) out.overflow_bytes = 0;
   std::uint64_t where = 1;
-  for (std::optional<region>* beside : {&out.arena, &out.host}) {
+  for (std::optional<region>* target : {&out.arena, &out.host}) {
     std::vector<std::size_t> rest;
     for (const std::size_t tile : homeless) {
       const std::vector<std::uint8_t>& payload = parts.payloads[tile];
-      if (!*beside) {
+      if (!*target) {
         rest.push_back(tile);
         continue;
       }
-      const std::uint64_t at = (*beside)->claimed;
-      (*beside)->claimed += payload.size();
-      if ((*beside)->claimed > usable((*beside)->bytes.size())) {
+      const std::uint64_t at = (*target)->claimed;
+      (*target)->claimed += payload.size();
+      if ((*target)->claimed > usable((*target)->bytes.size())) {
         rest.push_back(tile);
         continue;
       }
-      put((*beside)->bytes, at, payload);
+      put((*target)->bytes, at, payload);
       entries[tile] = where << 30 | at / 16;
     }
     homeless = rest;
     ++where;
   }
   if (!homeless.empty()) out.status |= status_capacity;
-  std::vector<std::uint8_t> fixed = parts.places;
+  std::vector<std::uint8_t> fixed = parts.index_plane;
   for (const std::uint64_t entry : entries)
     append_little_endian(fixed, entry, 4);
   pad(fixed);

@@ -31,7 +31,7 @@ encoded encode(const encoding& e, const tensor& t);
 /// What decoding the bytes of encode() gives; for masks, 0 or 1.
 tensor decode(const encoding& e, const tensor& t);
 
-/// A piece of memory beside the slot, and how much of it has been claimed.
+/// A region of memory besides the slot, and how much of it has been claimed.
 struct region {
   std::vector<std::uint8_t> bytes;
   std::uint64_t claimed = 0;

@@ -22,7 +22,7 @@ namespace stash::test {
 
 using reference::tensor;
 
-/// Memory with 16-byte alignment plus an offset, and a guard behind it. A sanitizer sees who reads or writes
+/// Memory with 16-byte alignment plus an offset, and a guard after it. A sanitizer sees who reads or writes
 /// what is not data.
 class buffer {
  public:
@@ -117,7 +117,7 @@ inline std::size_t width(dtype type) {
 }
 
 /// The tensor in memory, `inner` elements dense and `gap` more between rows; `offset` bytes off alignment.
-/// The memory ends with the last element: behind the last row there is no gap.
+/// The memory ends with the last element: after the last row there is no gap.
 struct placed {
   buffer memory;
   shape dims;
@@ -153,8 +153,8 @@ inline std::int64_t divisor(std::int64_t count, generator& random) {
   return std::max<std::int64_t>(1, count);
 }
 
-/// What may lie beside a slot: an arena and a host overflow of random sizes, both, one of them, or none. Some
-/// bytes of each belong to others already.
+/// What may lie next to a slot: an arena and a host overflow of random sizes, both, one of them, or none.
+/// Some bytes of each belong to others already.
 class regions {
  public:
   regions(std::size_t payloads, generator& random)
@@ -187,7 +187,7 @@ class regions {
   bool suffice() const {
     return (has_arena_ && claimed <= arena_.size()) || (has_host_ && host_claimed <= host_.size());
   }
-  /// True if nothing was written behind the regions, nor where others have claimed.
+  /// True if nothing was written past the regions, nor where others have claimed.
   bool are_whole() const {
     const auto untouched = [](const buffer& b, std::ptrdiff_t bytes) {
       return b.guard_is_whole() &&
@@ -241,8 +241,8 @@ inline std::vector<pair_under_test> pairs() {
 }
 
 inline int tensors_per_pair() {
-  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
-  return wanted == nullptr ? 120 : std::atoi(wanted);
+  const char* setting = std::getenv("STASH_RANDOM_TENSORS");
+  return setting == nullptr ? 120 : std::atoi(setting);
 }
 
 /// An encoding of the pair with random rules and bounds.
@@ -273,8 +273,8 @@ inline std::string name_of(const pair_under_test& tested) {
 /// Bytes of a bitmap or csr before its payloads.
 inline std::size_t bytes_before_payloads(const pair_under_test& tested, std::int64_t elements) {
   const auto count = static_cast<std::size_t>(elements);
-  const std::size_t places = tested.name.starts_with("csr") ? (count + 255) / 256 * 2 : (count + 7) / 8;
-  return (places + 15) / 16 * 16 + ((count + 1023) / 1024 * 4 + 15) / 16 * 16;
+  const std::size_t index_bytes = tested.name.starts_with("csr") ? (count + 255) / 256 * 2 : (count + 7) / 8;
+  return (index_bytes + 15) / 16 * 16 + ((count + 1023) / 1024 * 4 + 15) / 16 * 16;
 }
 
 }  // namespace stash::test

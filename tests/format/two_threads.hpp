@@ -10,7 +10,7 @@
 
 namespace stash::test {
 
-/// Two, with ranges cut at odd places.
+/// Two, with ranges cut at odd positions.
 inline void two_threads(void*, std::int64_t count, std::int64_t, range_function body, void* state) {
   const std::int64_t cut = count / 3;
   std::thread other([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CIFAR-10 reader: records of unknown content behind a data set that has some already.
+// The CIFAR-10 reader: records of unknown content after a data set that has some already.
 
 #include "data/dataset.hpp"
 #include "fuzz/data_checks.hpp"

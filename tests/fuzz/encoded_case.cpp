@@ -15,7 +15,7 @@ bool is_sixteen_bits(value_format format) {
   return format == value_format::fp16 || format == value_format::bf16;
 }
 
-/// The part of the bytes behind the header that is the arena, or the slot before it.
+/// The part of the bytes after the header that is the arena, or the slot before it.
 std::span<const std::uint8_t> part(std::span<const std::uint8_t> input, bool arena) {
   const auto header = take<encoded_header>(input);
   const std::size_t size = std::min<std::size_t>(header.arena_bytes, input.size());
@@ -92,8 +92,8 @@ encoded_case::encoded_case(std::span<const std::uint8_t> input, std::span<const 
   }
 }
 
-std::size_t encoded_case::tensor_bytes(dtype of) const {
-  return static_cast<std::size_t>(dims[0] * pitch) * size_of(of);
+std::size_t encoded_case::tensor_bytes(dtype element) const {
+  return static_cast<std::size_t>(dims[0] * pitch) * size_of(element);
 }
 
 const_encoded_view encoded_case::view(encode_report& report) const {
@@ -104,14 +104,14 @@ const_encoded_view encoded_case::view(encode_report& report) const {
   return {slot_.data(), slot_.size(), with_arena ? &arena_ : nullptr, &report};
 }
 
-tensor_view encoded_case::tensor(const exact_buffer& memory, dtype of) const {
-  return {memory.data(), of, memory_space::host, dims, pitch};
+tensor_view encoded_case::tensor(const exact_buffer& memory, dtype element) const {
+  return {memory.data(), element, memory_space::host, dims, pitch};
 }
 
-bool encoded_case::gaps_are(const exact_buffer& memory, dtype of, std::uint8_t fill) const {
+bool encoded_case::gaps_are(const exact_buffer& memory, dtype element, std::uint8_t fill) const {
   if (pitch == dims.inner()) return true;
-  const std::size_t row = static_cast<std::size_t>(dims.inner()) * size_of(of);
-  const std::size_t stride = static_cast<std::size_t>(pitch) * size_of(of);
+  const std::size_t row = static_cast<std::size_t>(dims.inner()) * size_of(element);
+  const std::size_t stride = static_cast<std::size_t>(pitch) * size_of(element);
   for (std::size_t begin = 0; begin + stride <= memory.size(); begin += stride) {
     if (std::any_of(memory.data() + begin + row, memory.data() + begin + stride,
                     [fill](std::uint8_t byte) { return byte != fill; }))
@@ -120,10 +120,10 @@ bool encoded_case::gaps_are(const exact_buffer& memory, dtype of, std::uint8_t f
   return true;
 }
 
-bool encoded_case::same_rows(const exact_buffer& a, const exact_buffer& b, dtype of) const {
+bool encoded_case::same_rows(const exact_buffer& a, const exact_buffer& b, dtype element) const {
   if (pitch == dims.inner()) return a == b;
-  const std::size_t row = static_cast<std::size_t>(dims.inner()) * size_of(of);
-  const std::size_t stride = static_cast<std::size_t>(pitch) * size_of(of);
+  const std::size_t row = static_cast<std::size_t>(dims.inner()) * size_of(element);
+  const std::size_t stride = static_cast<std::size_t>(pitch) * size_of(element);
   for (std::size_t begin = 0; begin + stride <= a.size(); begin += stride) {
     if (std::memcmp(a.data() + begin, b.data() + begin, row) != 0) return false;
   }

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Encoded bytes of unknown origin, as the decoder targets see them: which encoding they claim to be, of
-/// which tensor, and how they lie in a slot and beside it.
+/// which tensor, and how they lie in a slot and outside it.
 
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace stash::fuzz {
 struct encoded_header {
   std::uint16_t elements = 0;  ///< rounded down to whole rows; above max_elements: modulo 256, so that most
                                ///< tensors are small
-  std::uint16_t arena_bytes = 0;  ///< that many of the bytes behind the header, from their end; the host
+  std::uint16_t arena_bytes = 0;  ///< that many of the bytes after the header, from their end; the host
                                   ///< overflow is the same bytes
   std::uint8_t name = 0;          ///< modulo the number of names
   std::uint8_t type = 0;          ///< modulo 3: f32, f16, bf16
@@ -46,15 +46,15 @@ struct encoded_case {
 
   std::int64_t elements() const { return dims.elements(); }
   /// Bytes of a tensor with these rows and gaps.
-  std::size_t tensor_bytes(dtype of) const;
+  std::size_t tensor_bytes(dtype element) const;
   /// The encoded bytes; `report` is set to what came in with them.
   const_encoded_view view(encode_report& report) const;
   /// A tensor of this shape and pitch in `memory`.
-  tensor_view tensor(const exact_buffer& memory, dtype of) const;
+  tensor_view tensor(const exact_buffer& memory, dtype element) const;
   /// True if everything between the rows still is `fill`.
-  bool gaps_are(const exact_buffer& memory, dtype of, std::uint8_t fill) const;
+  bool gaps_are(const exact_buffer& memory, dtype element, std::uint8_t fill) const;
   /// True if the rows are the same.
-  bool same_rows(const exact_buffer& a, const exact_buffer& b, dtype of) const;
+  bool same_rows(const exact_buffer& a, const exact_buffer& b, dtype element) const;
 
  private:
   exact_buffer slot_, arena_memory_;

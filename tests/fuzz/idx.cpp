@@ -9,7 +9,7 @@ namespace stash::fuzz {
 namespace {
 
 struct idx_header {
-  std::uint16_t images_bytes = 0;  ///< of the bytes behind the header; the rest are the labels
+  std::uint16_t images_bytes = 0;  ///< of the bytes after the header; the rest are the labels
 };
 
 bytes file(std::uint32_t magic, std::initializer_list<std::uint32_t> extents, std::size_t content) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan reader and the validator behind it: what is accepted is written and read again as the same text,
+// The plan reader and the validator after it: what is accepted is written and read again as the same text,
 // validated whatever it says, and explained if it is valid.
 
 #include "fuzz/json_edits.hpp"

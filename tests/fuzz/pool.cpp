@@ -23,11 +23,11 @@ struct pool_header {
   axis_fields depth, rows, columns;
   std::uint8_t samples = 0, channels = 0, gap = 0;
   std::uint8_t type = 0, call = 0, stash = 0, target = 0;
-  /// Bit 0: channels first, 1: five dimensions, 2: pytorch, 3: the stash's flag that its mask is not the
+  /// Bit 0: NCHW, 1: five dimensions, 2: pytorch, 3: the stash's flag that its mask is not the
   /// sign.
   std::uint8_t choices = 0;
   std::uint8_t zero = 0;
-  std::uint16_t stash_bytes = 0;  ///< of the bytes behind the header, from their end
+  std::uint16_t stash_bytes = 0;  ///< of the bytes after the header, from their end
 };
 
 struct axis {
@@ -95,9 +95,9 @@ struct pool_case {
     which = static_cast<call>(header.call % static_cast<std::uint8_t>(call::count));
     stash_form = parse_encoding(stash_names[header.stash % std::size(stash_names)]);
     stash_form.underflow = underflow_rule::keep_nonzero;
-    const std::size_t behind = std::min<std::size_t>(header.stash_bytes, input.size());
-    codes = input.first(input.size() - behind);
-    stash = input.last(behind);
+    const std::size_t stash_size = std::min<std::size_t>(header.stash_bytes, input.size());
+    codes = input.first(input.size() - stash_size);
+    stash = input.last(stash_size);
     static const std::vector<std::string> known = cpu_targets();
     target = known[header.target % known.size()];
   }

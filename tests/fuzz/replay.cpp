@@ -80,7 +80,7 @@ struct options {
 [[noreturn]] void usage(int status) {
   std::puts(
       "usage: fuzz_TARGET [--mutations N] [--verbose] [--write-seeds FOLDER] [FILE or FOLDER]...\n"
-      "  --mutations N         how many mutated seeds are run behind the seeds (default 1000)\n"
+      "  --mutations N         how many mutated seeds are run after the seeds (default 1000)\n"
       "  --verbose             prints every input in hexadecimal before it is run\n"
       "  --write-seeds FOLDER  only writes the seeds, a file each\n"
       "  FILE or FOLDER        runs these inputs instead of seeds");

@@ -34,7 +34,7 @@ class swapped_step {
     }
     engine_ =
         std::make_unique<device_swap_engine>(program(), runtime::swap_memory{device_.data(), host_.data()},
-                                             runtime::device_swap_settings{.piece_bytes = 64 << 10});
+                                             runtime::device_swap_settings{.chunk_bytes = 64 << 10});
   }
 
   void set(generator& random) {

@@ -56,7 +56,7 @@ class Understood(unittest.TestCase):
                   "/** Said. */\nenum { A = 1 };\n#ifdef __cplusplus\n}\n#endif\n#endif\n")
         self.assertEqual(one(source), Enumeration([("A", 1)], "Said."))
 
-    def test_comments_belong_to_what_is_beside_them(self):
+    def test_comments_belong_to_what_is_next_to_them(self):
         first, second = c_header.declarations("enum { A = 1 }; /** Of the second. */ enum { B = 2 };")
         self.assertEqual((first.text, second.text), ("", "Of the second."))
         self.assertEqual(one("/** One.\n *\n * Two\n * lines. */\nenum { A = 1 };").text, "One.\n\nTwo lines.")

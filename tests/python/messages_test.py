@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of the C door is called with one wrong argument at a time: errors begin with the function's name and
+"""Every function of the C API is called with one wrong argument at a time: errors begin with the function's name and
 one of its own arguments, "stash_encode: input: expected ..., got ...".
 
 usage: messages_test.py FOLDER LIBRARY SOURCE
@@ -34,14 +34,14 @@ def tensor(*dims, **members):
     size = 4
     for dim in dims:
         size *= max(dim, 1)
-    given = {"data": address(size), "type": stash.DTYPE_F32, "rank": len(dims),
+    defaults = {"data": address(size), "type": stash.DTYPE_F32, "rank": len(dims),
              "dims": (ctypes.c_int64 * stash.MAX_RANK)(*dims)}
-    return stash.TensorView(**(given | members))
+    return stash.TensorView(**(defaults | members))
 
 
 def encoded(**members):
-    given = {"data": address(4096), "bytes": 4096, "report": pointer(stash.EncodeReport())}
-    return stash.EncodedView(**(given | members))
+    defaults = {"data": address(4096), "bytes": 4096, "report": pointer(stash.EncodeReport())}
+    return stash.EncodedView(**(defaults | members))
 
 
 def encoding(name):
@@ -76,8 +76,8 @@ def swapped():
 
 
 def item(**members):
-    given = {"encoding": encoding(b"bitmap"), "dense": tensor(16), "encoded": encoded()} | members
-    return stash.BatchItem(**{name: pointer(keep(value)) for name, value in given.items() if value is not None})
+    defaults = {"encoding": encoding(b"bitmap"), "dense": tensor(16), "encoded": encoded()} | members
+    return stash.BatchItem(**{name: pointer(keep(value)) for name, value in defaults.items() if value is not None})
 
 
 # What a function takes as it is, by the type of the parameter and, for numbers, by its name.

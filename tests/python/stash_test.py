@@ -139,7 +139,7 @@ def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
 
-class Room:
+class Buffer:
     """Aligned memory for encoded bytes."""
 
     def __init__(self, size):
@@ -167,20 +167,20 @@ class Calls(unittest.TestCase):
         for name in (b"raw", b"bitmap", b"csr", b"fp16"):
             how, size = encoding(name), ctypes.c_size_t()
             stash.encoded_bytes_bound(how, stash.DTYPE_F32, len(values), size)
-            room = Room(size.value)
-            self.assertIsNone(stash.encode(how, tensor(values), room.view, None, None))
-            stash.decode(how, room.view, tensor(again), None, None)
+            buffer = Buffer(size.value)
+            self.assertIsNone(stash.encode(how, tensor(values), buffer.view, None, None))
+            stash.decode(how, buffer.view, tensor(again), None, None)
             self.assertEqual(bytes(values), bytes(again), name)
-            self.assertEqual(room.report.status, 0)
+            self.assertEqual(buffer.report.status, 0)
 
     def test_batches(self):
         values, again = [floats(1, 0, 2), floats(0, 3)], [floats(5, 5, 5), floats(5, 5)]
-        how, rooms = encoding(b"bitmap"), [Room(64), Room(64)]
+        how, buffers = encoding(b"bitmap"), [Buffer(64), Buffer(64)]
 
         def items(dense):
             return (stash.BatchItem * 2)(*(stash.BatchItem(
-                encoding=ctypes.pointer(how), dense=ctypes.pointer(tensor(each)), encoded=ctypes.pointer(room.view))
-                for each, room in zip(dense, rooms)))
+                encoding=ctypes.pointer(how), dense=ctypes.pointer(tensor(each)), encoded=ctypes.pointer(buffer.view))
+                for each, buffer in zip(dense, buffers)))
 
         stash.encode_batch(items(values), 2, None, None)
         stash.decode_batch(items(again), 2, None, None)
@@ -196,10 +196,10 @@ class Calls(unittest.TestCase):
                 body(state, begin, min(count, begin + grain))
 
         values = floats(*(float(i % 2) for i in range(100000)))
-        room, again = Room(500000), floats(*[7.0] * 100000)
+        buffer, again = Buffer(500000), floats(*[7.0] * 100000)
         context = stash.ExecutionContext(parallel_for=parallel_for)
-        stash.encode(encoding(b"bitmap"), tensor(values), room.view, None, context)
-        stash.decode(encoding(b"bitmap"), room.view, tensor(again), None, context)
+        stash.encode(encoding(b"bitmap"), tensor(values), buffer.view, None, context)
+        stash.decode(encoding(b"bitmap"), buffer.view, tensor(again), None, context)
         self.assertEqual(bytes(values), bytes(again))
         self.assertGreater(len(ranges), 1)
 

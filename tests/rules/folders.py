@@ -11,7 +11,7 @@ class Folder(NamedTuple):
 
 API = "include/stash"
 MESSAGE = "src/encoders/message.hpp"  # how messages show names
-CHECKS = ("src/encoders/detail.hpp", "src/encoders/apart.hpp", "src/encoders/encoding_checks.hpp",
+CHECKS = ("src/encoders/detail.hpp", "src/encoders/overlap_check.hpp", "src/encoders/encoding_checks.hpp",
           "src/encoders/public_call.hpp", MESSAGE)
 PUBLIC_CALL = "src/encoders/public_call.hpp"  # public functions treat modes and errors alike
 PLAN = "src/planner/plan.hpp"

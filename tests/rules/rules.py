@@ -220,11 +220,11 @@ def header_guards(tree):
     for path in tree.paths:
         if not path.endswith(HEADER_SUFFIXES) or path.endswith("-inl.hpp"):
             continue
-        wanted = "#pragma once"
+        guard = "#pragma once"
         if path.endswith(".h"):
-            wanted = "#ifndef STASH_" + os.path.basename(path).replace(".", "_").upper()
-        if not any(line == wanted for _, line in tree.lines(path)):
-            found.append(f"{path}:1: no '{wanted}'")
+            guard = "#ifndef STASH_" + os.path.basename(path).replace(".", "_").upper()
+        if not any(line == guard for _, line in tree.lines(path)):
+            found.append(f"{path}:1: no '{guard}'")
     return found
 
 

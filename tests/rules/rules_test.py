@@ -106,7 +106,7 @@ class STASH_API error : public std::runtime_error {
                           "include/stash/calls.hpp:1: handle::reserve is not called",
                           "include/stash/calls.hpp:1: left_out is not called")
 
-    def test_includes_against_the_order_of_rooms(self):
+    def test_includes_against_the_order_of_folders(self):
         for path, name in (
             ("include/stash/bad.hpp", "encoders/bitmap.hpp"),
             ("src/encoders/bad.cpp", "runtime/memory/arena.hpp"),
@@ -177,7 +177,7 @@ class STASH_API error : public std::runtime_error {
                 self.add("src/planner/good.cpp", f"#include <{name}>\n")
                 self.assert_found(rules.includes)
 
-    def test_unknown_room_and_unknown_file(self):
+    def test_unknown_folder_and_unknown_file(self):
         self.add("src/attic/bad.cpp", "int x;\n")
         self.add("src/bad.cpp", "int y;\n")
         self.add("src/encoders/bad.cpp", '#include "encoders/gone.hpp"\n')
@@ -242,7 +242,7 @@ class STASH_API error : public std::runtime_error {
         self.add("src/encoders/loops-inl.hpp", "// once per instruction set\n")
         self.assert_found(rules.header_guards, "include/stash/bad.hpp:1", "include/stash/bad_guard.h:1")
 
-    def test_stem_in_two_rooms_or_twice_in_one(self):
+    def test_stem_in_two_folders_or_twice_in_one(self):
         self.add("src/encoders/bitmap.cpp", "")
         self.assert_found(rules.unique_stems)
         self.add("src/encoders/cpu/bitmap.cpp", "")

@@ -39,7 +39,7 @@ struct book {
     std::size_t bytes, alignment;
     void* stream;
   };
-  std::vector<entry> taken, given_back;
+  std::vector<entry> taken, freed;
   std::ptrdiff_t skew = 0;  ///< added to every address
   bool empty = false;
 
@@ -51,7 +51,7 @@ struct book {
   }
   static void deallocate(void* user, void* data, std::size_t bytes, std::size_t alignment, void* stream) {
     auto& self = *static_cast<book*>(user);
-    self.given_back.push_back({bytes, alignment, stream});
+    self.freed.push_back({bytes, alignment, stream});
     std::free(static_cast<char*>(data) - self.skew);
   }
   memory_callbacks callbacks() { return {this, &allocate, &deallocate, memory_space::pinned_host}; }
@@ -82,7 +82,7 @@ TEST(memory, what_does_not_exist_is_out_of_memory) {
   } catch (const error& e) {
     EXPECT_STREQ(
         e.what(),
-        "memory_resource::allocate: bytes: expected room for 9223372036854775807 bytes aligned to 64, "
+        "memory_resource::allocate: bytes: expected memory for 9223372036854775807 bytes aligned to 64, "
         "got none");
   }
 }
@@ -117,8 +117,8 @@ TEST(memory, callbacks_get_what_was_asked_for) {
   void* data = memory.allocate(100, 32, &stream);
   memory.deallocate(data, 100, 32, &stream);
   ASSERT_EQ(b.taken.size(), 1U);
-  ASSERT_EQ(b.given_back.size(), 1U);
-  for (const book::entry& e : {b.taken[0], b.given_back[0]}) {
+  ASSERT_EQ(b.freed.size(), 1U);
+  for (const book::entry& e : {b.taken[0], b.freed[0]}) {
     EXPECT_EQ(e.bytes, 100U);
     EXPECT_EQ(e.alignment, 32U);
     EXPECT_EQ(e.stream, &stream);
@@ -130,12 +130,12 @@ TEST(memory, callbacks_that_break_the_contract_are_found_out) {
   b.empty = true;
   callback_memory memory(b.callbacks());
   EXPECT_EQ(code_of([&] { memory.allocate(8, 8); }), errc::out_of_memory);
-  EXPECT_TRUE(b.given_back.empty());
+  EXPECT_TRUE(b.freed.empty());
 
   b.empty = false;
   b.skew = 4;
   EXPECT_EQ(code_of([&] { memory.allocate(8, 64); }), errc::out_of_memory);
-  EXPECT_EQ(b.given_back.size(), 1U) << "the block must be given back";
+  EXPECT_EQ(b.freed.size(), 1U) << "the block must be given back";
 
   memory_callbacks none = b.callbacks();
   none.allocate = nullptr;
@@ -164,12 +164,13 @@ TEST(memory, of_a_device_that_is_not_there) {
 }
 
 TEST(memory, standard_resources_serve) {
-  std::vector<std::byte> room(4096);
-  std::pmr::monotonic_buffer_resource upstream(room.data(), room.size(), std::pmr::null_memory_resource());
+  std::vector<std::byte> buffer(4096);
+  std::pmr::monotonic_buffer_resource upstream(buffer.data(), buffer.size(),
+                                               std::pmr::null_memory_resource());
   pmr_memory memory(upstream);
   void* data = memory.allocate(1000, 64);
-  EXPECT_GE(data, static_cast<void*>(room.data()));
-  EXPECT_LT(data, static_cast<void*>(room.data() + room.size()));
+  EXPECT_GE(data, static_cast<void*>(buffer.data()));
+  EXPECT_LT(data, static_cast<void*>(buffer.data() + buffer.size()));
   memory.deallocate(data, 1000, 64);
   EXPECT_EQ(code_of([&] { memory.allocate(4000, 64); }), errc::out_of_memory);
 }

@@ -18,16 +18,16 @@ using order = std::map<void*, double>;
 
 struct stream_state {
   double end = 0.0;
-  order behind;
+  order after;
 };
 
 struct recorded {
   void* stream;
   double end;
-  order behind;
+  order after;
 };
 
-struct given_back {
+struct free_block {
   std::size_t bytes;
   void* stream;
   double end;
@@ -35,7 +35,7 @@ struct given_back {
 
 struct whole_device {
   std::map<void*, stream_state> streams;
-  std::vector<given_back> free;
+  std::vector<free_block> free;
   std::map<void*, std::size_t> blocks;
   std::size_t pool = 0;
   std::uintptr_t next_stream = 16, next_block = std::uintptr_t{1} << 40;
@@ -46,16 +46,16 @@ struct whole_device {
 
 whole_device d;
 
-bool usable(const given_back& f, void* stream) {
+bool usable(const free_block& f, void* stream) {
   if (f.stream == stream || f.end <= d.synchronised) return true;
   if (d.rule == modelled_device::pool_rule::same_stream) return false;
   if (f.end <= d.host) return true;
-  const order& known = d.streams[stream].behind;
+  const order& known = d.streams[stream].after;
   const auto at = known.find(f.stream);
   return at != known.end() && at->second >= f.end;
 }
 
-void put_behind(order& known, void* stream, double end) {
+void order_after(order& known, void* stream, double end) {
   double& latest = known[stream];
   latest = std::max(latest, end);
 }
@@ -103,7 +103,7 @@ void check_available(std::string_view) {}
 
 void* allocate(std::size_t bytes, void* stream) {
   const auto found = std::find_if(d.free.begin(), d.free.end(),
-                                  [&](const given_back& f) { return f.bytes == bytes && usable(f, stream); });
+                                  [&](const free_block& f) { return f.bytes == bytes && usable(f, stream); });
   if (found != d.free.end()) {
     d.free.erase(found);
   } else {
@@ -147,7 +147,7 @@ void destroy_stream(void*) noexcept {}
 
 event record_event(void* stream) {
   const stream_state& s = d.streams[stream];
-  return new recorded{stream, s.end, s.behind};
+  return new recorded{stream, s.end, s.after};
 }
 
 bool reached(event e) {
@@ -162,9 +162,9 @@ void wait_in_stream(void* stream, event e) {
   const recorded& r = *static_cast<recorded*>(e);
   stream_state& s = d.streams[stream];
   s.end = std::max(s.end, r.end);
-  put_behind(s.behind, r.stream, r.end);
-  for (const auto& [other, end] : r.behind)
-    put_behind(s.behind, other, end);
+  order_after(s.after, r.stream, r.end);
+  for (const auto& [other, end] : r.after)
+    order_after(s.after, other, end);
 }
 
 void destroy_event(event e) noexcept {

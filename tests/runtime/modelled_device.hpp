@@ -14,7 +14,7 @@ enum class pool_rule {
   /// What was given back in the same stream: all that CUDA promises, and what has been seen of a pool while
   /// the stream in which memory was given back had other work, whatever had been reached.
   same_stream,
-  /// Also what the work is ordered behind, and what the host has seen reached: the policies of
+  /// Also what the work is ordered after, and what the host has seen reached: the policies of
   /// cudaMallocAsync.
   ordered,
 };

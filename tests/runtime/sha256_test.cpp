@@ -35,11 +35,11 @@ TEST(sha256, does_not_depend_on_how_the_bytes_are_cut) {
   std::string text;
   for (int i = 0; i < 5000; ++i)
     text += static_cast<char>(i * 31 % 251);
-  for (const std::size_t piece : {1U, 7U, 63U, 64U, 65U, 1024U, 4999U}) {
+  for (const std::size_t part : {1U, 7U, 63U, 64U, 65U, 1024U, 4999U}) {
     sha256 h;
-    for (std::size_t at = 0; at < text.size(); at += piece)
-      h.update(bytes_of(text.substr(at, piece)));
-    EXPECT_EQ(h.hex(), hash(text)) << piece;
+    for (std::size_t at = 0; at < text.size(); at += part)
+      h.update(bytes_of(text.substr(at, part)));
+    EXPECT_EQ(h.hex(), hash(text)) << part;
   }
 }
 
@@ -57,7 +57,7 @@ TEST(sha256, goes_on_after_a_digest_and_a_move) {
   EXPECT_EQ(h.hex(), hash("abc"));
 }
 
-TEST(sha256, tells_single_bits_apart) {
+TEST(sha256, distinguishes_single_bits) {
   const std::string text(100, 'x');
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string changed = text;

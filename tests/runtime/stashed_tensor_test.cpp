@@ -30,14 +30,14 @@ struct listener {
   struct heard {
     event_kind kind;
     std::string tensor;
-    std::uint64_t wanted, available;
+    std::uint64_t required, available;
   };
   std::vector<heard> events;
 
   event_sink sink() {
     return {[](void* user, const event& what) {
               static_cast<listener*>(user)->events.push_back(
-                  {what.kind, std::string(what.tensor), what.wanted_bytes, what.available_bytes});
+                  {what.kind, std::string(what.tensor), what.required_bytes, what.available_bytes});
             },
             this};
   }
@@ -122,7 +122,7 @@ TEST(stashed_tensor, overflow_falls_back_to_the_exact_size_and_says_so) {
       ASSERT_EQ(heard.events.size(), 2U) << name << ' ' << capacity;
       EXPECT_EQ(heard.events[0].kind, event_kind::overflow);
       EXPECT_EQ(heard.events[1].kind, event_kind::fallback);
-      EXPECT_EQ(heard.events[0].wanted, exact);
+      EXPECT_EQ(heard.events[0].required, exact);
       EXPECT_EQ(heard.events[0].available, std::max(least, capacity));
       EXPECT_EQ(heard.events[1].available, exact);
       EXPECT_EQ(heard.events[0].tensor, "conv1");
@@ -139,7 +139,7 @@ TEST(stashed_tensor, overflow_falls_back_to_the_exact_size_and_says_so) {
   }
 }
 
-TEST(stashed_tensor, no_memory_leaves_nothing_behind) {
+TEST(stashed_tensor, failed_allocation_leaves_nothing) {
   const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 3);
   const encoding e = parse_encoding("bitmap");
   const std::size_t exact = encoded_bytes_exact(e, dense(x), {}) + sizeof(encode_report);
@@ -259,10 +259,10 @@ TEST(stashed_tensor, reserved_memory_serves_step_after_step) {
   const std::vector<float> few = make_values(3000, 0.1, flavour::mixed, 1),
                            many = make_values(3000, 0.9, flavour::mixed, 2);
   const encoding e = parse_encoding("bitmap");
-  const std::size_t room = encoded_bytes_exact(e, dense(few), {});
+  const std::size_t capacity_bytes = encoded_bytes_exact(e, dense(few), {});
   counting_memory memory(host_memory());
-  stashed_tensor kept =
-      stashed_tensor::reserve(e, dtype::f32, {3000}, {.capacity = room, .memory = &memory, .name = "conv1"});
+  stashed_tensor kept = stashed_tensor::reserve(
+      e, dtype::f32, {3000}, {.capacity = capacity_bytes, .memory = &memory, .name = "conv1"});
   const encoded_view where = kept.output();
   std::vector<float> back(3000);
 
@@ -276,7 +276,7 @@ TEST(stashed_tensor, reserved_memory_serves_step_after_step) {
     encode(e, dense(few), where, {}, {});
     kept.check();
     const stored_size size = kept.size().wait();
-    EXPECT_EQ(size.bytes, room);
+    EXPECT_EQ(size.bytes, capacity_bytes);
     EXPECT_LT(size.density, 0.2);
     EXPECT_EQ(size.status, status_ok);
     kept.restore(view_of(back));
@@ -342,9 +342,9 @@ TEST(stashed_tensor, errors_name_the_tensor) {
   counting_memory none(host_memory(), 100);
   const encoding e = parse_encoding("raw");
   EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none, .name = "conv1"}); }),
-            "stashed_tensor: conv1: expected room for 440 bytes aligned to 64, got none");
+            "stashed_tensor: conv1: expected memory for 440 bytes aligned to 64, got none");
   EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none}); }),
-            "memory_resource::allocate: bytes: expected room for 440 bytes aligned to 64, got none");
+            "memory_resource::allocate: bytes: expected memory for 440 bytes aligned to 64, got none");
   const stashed_tensor kept(e, dense(x), {.name = "conv1"}), nameless(e, dense(x));
   EXPECT_EQ(message_of([&] { kept.restore(view_of(shorter)); }),
             "stashed_tensor::restore: conv1: output: expected 100 elements, got 99");

@@ -29,7 +29,7 @@ outcome run(toy& t, swap_schedule& schedule, std::vector<swap_edge> without = {}
   swap_settings s;
   s.schedule = &schedule;
   s.poison = true;
-  s.piece_bytes = 48;
+  s.chunk_bytes = 48;
   s.without = std::move(without);
   swap_engine engine(t.program, t.memory(), s);
   return {t.result_of(engine), schedule.violations.size()};
@@ -145,7 +145,7 @@ TEST(swap_engine, threads_give_the_same_bits) {
     const std::uint64_t right = right_result(t);
     swap_settings s;
     s.poison = seed % 2 == 0;
-    s.piece_bytes = 100;
+    s.chunk_bytes = 100;
     swap_engine engine(t.program, t.memory(), s);
     for (int i = 0; i < 10; ++i)
       EXPECT_EQ(t.result_of(engine), right) << seed;
@@ -161,7 +161,7 @@ TEST(swap_engine, every_copy_signal_and_wait_fails_in_turn) {
     for (bool failed = true; failed; ++n) {
       list_order order;
       swap_settings s;
-      s.piece_bytes = 64;
+      s.chunk_bytes = 64;
       if (!threads) s.schedule = &order;
       std::mutex mutex;
       int left = n;
@@ -217,7 +217,7 @@ TEST(swap_engine, copies_move_what_a_block_holds) {
   t.program.tasks[1].used = &used;
   t.program.edges = order_edges(t.program);
   swap_settings s;
-  s.piece_bytes = 64;
+  s.chunk_bytes = 64;
   swap_engine engine(t.program, t.memory(), s);
   for (const std::uint64_t bytes : {0U, 1U, 63U, 64U, 65U, 999U, 1000U, 5000U}) {
     t.result_of(engine);
@@ -265,7 +265,7 @@ TEST(swap_engine, wrong_programs_are_refused) {
   EXPECT_THAT(changed([](swap_program& q) { q.tasks[0].bytes = 11; }), HasSubstr("1..10 bytes, got 11"));
   EXPECT_THAT(changed([](swap_program& q) { q.blocks[0].bytes = 0; }), HasSubstr("got 0 at 0"));
   EXPECT_THAT(changed([](swap_program& q) { q.edges = {{0, 0}}; }), HasSubstr("from 0 to 0"));
-  EXPECT_THAT(refusal(p, {.piece_bytes = 0}), HasSubstr("piece_bytes"));
+  EXPECT_THAT(refusal(p, {.chunk_bytes = 0}), HasSubstr("chunk_bytes"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A swapper on a device whose work lies far behind the calls that enqueue it: the memory that is in use is
+// A swapper on a device whose work runs long after the calls that enqueue it: the memory that is in use is
 // what the order of the streams makes of it, not what the host has counted.
 
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST_F(swap_order, what_is_kept_for_the_next_is_within_the_limit) {
   EXPECT_EQ(modelled_device::pool_bytes(), before);
 }
 
-TEST_F(swap_order, tensors_that_are_taken_and_destroyed_make_room) {
+TEST_F(swap_order, tensors_that_are_taken_and_destroyed_free_memory) {
   swapper swaps(two_maps_at_a_time());
   std::vector<swapped> all;
   for (int k = 0; k < maps; ++k)

@@ -19,7 +19,7 @@
 
 namespace stash_test {
 
-/// Sees every piece that is copied.
+/// Sees every chunk that is copied.
 class watcher {
  public:
   struct seen {
@@ -43,12 +43,12 @@ class watcher {
     }
     changed_.notify_all();
   }
-  /// Until this many pieces have been seen since the start.
+  /// Until this many chunks have been seen since the start.
   void wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return pieces_.size() >= count; });
+    changed_.wait(lock, [&] { return chunks_.size() >= count; });
   }
-  /// The piece with this number from now on, from 0, fails.
+  /// The chunk with this number from now on, from 0, fails.
   void fail_after(std::int64_t count) {
     const std::lock_guard lock(mutex_);
     left_ = count;
@@ -58,26 +58,26 @@ class watcher {
     const std::lock_guard lock(mutex_);
     return failed_;
   }
-  std::vector<seen> pieces() const {
+  std::vector<seen> chunks() const {
     const std::lock_guard lock(mutex_);
-    return pieces_;
+    return chunks_;
   }
-  /// Names of the tensors in one direction, in the order of their last pieces' beginning.
+  /// Names of the tensors in one direction, in the order of their last chunks' beginning.
   std::vector<std::string> names(bool out) const {
     std::vector<std::string> all;
-    for (const seen& piece : pieces()) {
-      if (piece.out != out) continue;
-      all.erase(std::remove(all.begin(), all.end(), piece.name), all.end());
-      all.push_back(piece.name);
+    for (const seen& chunk : chunks()) {
+      if (chunk.out != out) continue;
+      all.erase(std::remove(all.begin(), all.end(), chunk.name), all.end());
+      all.push_back(chunk.name);
     }
     return all;
   }
 
  private:
-  static void before(void* user, const stash::detail::swap_piece& piece) {
+  static void before(void* user, const stash::detail::swap_chunk& chunk) {
     auto& self = *static_cast<watcher*>(user);
     std::unique_lock lock(self.mutex_);
-    self.pieces_.push_back({piece.out, std::string(piece.name), piece.offset, piece.bytes});
+    self.chunks_.push_back({chunk.out, std::string(chunk.name), chunk.offset, chunk.bytes});
     self.changed_.notify_all();
     self.changed_.wait(lock, [&] { return self.open_; });
     if (self.left_ >= 0 && self.left_-- == 0) {
@@ -88,7 +88,7 @@ class watcher {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<seen> pieces_;
+  std::vector<seen> chunks_;
   std::int64_t left_ = -1;
   bool open_ = true, failed_ = false;
 };
@@ -126,7 +126,7 @@ class failing_memory final : public stash::memory_resource {
   std::atomic<std::size_t> blocks_{0};
 };
 
-/// Bytes that differ from tensor to tensor and from place to place.
+/// Bytes that differ from tensor to tensor and from position to position.
 inline std::vector<std::uint8_t> make_bytes(std::size_t count, std::uint32_t seed) {
   std::vector<std::uint8_t> bytes(count);
   std::uint32_t state = seed * 2654435761U + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A swapper between two places in host memory, as a layer uses it; its copies are watched, held up and
+// A swapper between two regions of host memory, as a layer uses it; its copies are watched, held up and
 // broken.
 
 #include "stash/swap.hpp"
@@ -14,7 +14,7 @@
 #include "runtime/swap_support.hpp"
 #include "stash/relu.hpp"
 #include "support/failing_allocations.hpp"
-#include "support/no_room_for_threads.hpp"
+#include "support/no_new_threads.hpp"
 
 namespace stash {
 namespace {
@@ -33,12 +33,12 @@ using stash_test::watcher;
 using bytes = std::vector<std::uint8_t>;
 using names = std::vector<std::string>;
 
-constexpr std::size_t piece = 1024;
+constexpr std::size_t chunk = 1024;
 
-/// A swapper whose copies are watched, with pieces of 1 KiB.
+/// A swapper whose copies are watched, with chunks of 1 KiB.
 struct watched {
   explicit watched(swapper_options options = {}) {
-    options.chunk_bytes = piece;
+    options.chunk_bytes = chunk;
     swaps = detail::swap_access::make(options, seen.hook());
   }
   swapped out(const bytes& data, const swap_request& request = {}) const {
@@ -64,8 +64,8 @@ std::string message_of(const std::function<void()>& call) {
 
 TEST(swap, raw_bytes_come_back) {
   const watched w;
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, piece - 1, piece, piece + 1,
-                                 5 * piece + 7, 300 * piece}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, chunk - 1, chunk, chunk + 1,
+                                 5 * chunk + 7, 300 * chunk}) {
     const bytes original = make_bytes(size, static_cast<std::uint32_t>(size));
     bytes source = original;
     swapped kept = w.out(source);
@@ -115,12 +115,12 @@ TEST(swap, every_encoding_comes_back) {
       swapped lent = w.swaps->swap_out(kept);
       lent.wait_out();
       EXPECT_EQ(kept.bytes(), memory.bytes_in_use());
-      swapped given = w.swaps->swap_out(std::move(kept), {.name = "other"});
-      given.wait_out();
-      EXPECT_EQ(memory.blocks_in_use(), 0U) << "the tensor's memory is not given back";
+      swapped owned = w.swaps->swap_out(std::move(kept), {.name = "other"});
+      owned.wait_out();
+      EXPECT_EQ(memory.blocks_in_use(), 0U) << "the tensor's memory is not freed";
       EXPECT_EQ(lent.name(), "conv1");
-      EXPECT_EQ(given.name(), "other");
-      for (swapped* s : {&lent, &given}) {
+      EXPECT_EQ(owned.name(), "other");
+      for (swapped* s : {&lent, &owned}) {
         s->restore(mask ? view_of(found_mask) : view_of(found));
         EXPECT_EQ(bits_of(found), bits_of(expected)) << name << count;
         EXPECT_EQ(found_mask, expected_mask) << name << count;
@@ -209,17 +209,17 @@ TEST(swap, dense_tensors_come_back) {
   EXPECT_EQ(code_of([&] { out.take(); }), errc::invalid_argument);
 }
 
-TEST(swap, copies_are_made_in_pieces) {
+TEST(swap, copies_are_made_in_chunks) {
   watched w;
-  const bytes data = make_bytes(2 * piece + 1, 1);
+  const bytes data = make_bytes(2 * chunk + 1, 1);
   swapped out = w.out(data, {.name = "x"});
   out.wait_out();
   out.wait_in();
   using seen = watcher::seen;
-  const std::vector<seen> expected = {{true, "x", 0, piece},      {true, "x", piece, piece},
-                                      {true, "x", 2 * piece, 1},  {false, "x", 0, piece},
-                                      {false, "x", piece, piece}, {false, "x", 2 * piece, 1}};
-  EXPECT_EQ(w.seen.pieces(), expected);
+  const std::vector<seen> expected = {{true, "x", 0, chunk},      {true, "x", chunk, chunk},
+                                      {true, "x", 2 * chunk, 1},  {false, "x", 0, chunk},
+                                      {false, "x", chunk, chunk}, {false, "x", 2 * chunk, 1}};
+  EXPECT_EQ(w.seen.chunks(), expected);
   const swap_statistics now = w.swaps->statistics();
   EXPECT_EQ(now.bytes_out, data.size());
   EXPECT_EQ(now.bytes_in, data.size());
@@ -230,18 +230,18 @@ TEST(swap, copies_are_made_in_pieces) {
 
 TEST(swap, copies_out_go_in_their_order) {
   watched w;
-  const bytes data = make_bytes(10, 1), large = make_bytes(2 * piece, 2);
+  const bytes data = make_bytes(10, 1), large = make_bytes(2 * chunk, 2);
   w.seen.close();
   std::vector<swapped> kept;
   kept.push_back(w.out(large, {.name = "first", .needed_at = 9}));
-  w.seen.wait_for(1);  // its first piece is on its way
+  w.seen.wait_for(1);  // its first chunk is on its way
   kept.push_back(w.out(data, {.name = "whenever"}));
   kept.push_back(w.out(data, {.name = "late", .needed_at = 20}));
   kept.push_back(w.out(data, {.name = "early", .needed_at = -3}));
   kept.push_back(w.out(data, {.name = "early_too", .needed_at = -3}));
   kept.push_back(w.out(data, {.name = "important", .priority = 1}));
   kept.push_back(w.out(data, {.name = "waited_for", .priority = -5}));
-  EXPECT_EQ(w.swaps->statistics().bytes_in_flight, 2 * piece + 60);
+  EXPECT_EQ(w.swaps->statistics().bytes_in_flight, 2 * chunk + 60);
   EXPECT_FALSE(kept[0].out_ended());
   std::thread waiter([&] { kept.back().wait_out(); });
   // The waiter says so before it waits; nothing shows when it has.
@@ -249,14 +249,14 @@ TEST(swap, copies_out_go_in_their_order) {
   w.seen.open();
   waiter.join();
   w.settle();  // waiting for one of them would move it
-  // The second piece of the first tensor has its turn where its tensor has.
+  // The second chunk of the first tensor has its turn where its tensor has.
   EXPECT_EQ(w.seen.names(true),
             (names{"waited_for", "important", "early", "early_too", "first", "late", "whenever"}));
 }
 
 TEST(swap, what_is_needed_next_comes_back_within_the_limit) {
-  watched w({.residency_limit_bytes = 3 * piece});
-  const bytes data = make_bytes(piece, 1), huge = make_bytes(4 * piece, 2);
+  watched w({.residency_limit_bytes = 3 * chunk});
+  const bytes data = make_bytes(chunk, 1), huge = make_bytes(4 * chunk, 2);
   std::vector<swapped> kept;
   for (int layer = 0; layer < 6; ++layer) {
     const std::string name = std::to_string(layer);
@@ -274,12 +274,12 @@ TEST(swap, what_is_needed_next_comes_back_within_the_limit) {
   const auto resident = [&](std::size_t tensors, std::size_t seen_so_far) {
     w.seen.wait_for(9 + 3 + seen_so_far);
     w.settle();
-    EXPECT_EQ(w.swaps->statistics().resident_bytes, tensors * piece);
+    EXPECT_EQ(w.swaps->statistics().resident_bytes, tensors * chunk);
   };
   resident(3, 3);
   EXPECT_EQ(w.seen.names(false), (names{"5", "4", "3"}));
   EXPECT_TRUE(same_bytes(kept[5].wait_in(), data));
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, 3 * piece) << "it is used, and still there";
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 3 * chunk) << "it is used, and still there";
   kept[5].leave();
   resident(3, 4);
   EXPECT_EQ(w.seen.names(false), (names{"5", "4", "3", "2"}));
@@ -288,7 +288,7 @@ TEST(swap, what_is_needed_next_comes_back_within_the_limit) {
 
   // Who waits is served whatever the limit is.
   EXPECT_TRUE(same_bytes(kept[6].wait_in(), huge));
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, 7 * piece);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 7 * chunk);
   EXPECT_EQ(w.swaps->statistics().late, 1U);
   kept[6].reset();
   for (const std::size_t layer : {4U, 3U, 2U, 1U, 0U}) {
@@ -298,7 +298,7 @@ TEST(swap, what_is_needed_next_comes_back_within_the_limit) {
   w.settle();
   const swap_statistics now = w.swaps->statistics();
   EXPECT_EQ(now.resident_bytes, 0U);
-  EXPECT_EQ(now.resident_peak_bytes, 7 * piece);
+  EXPECT_EQ(now.resident_peak_bytes, 7 * chunk);
 
   // A new round brings the same ones back again; those that were used stay away in their round.
   kept[5].wait_out();
@@ -310,7 +310,7 @@ TEST(swap, what_is_needed_next_comes_back_within_the_limit) {
 
 TEST(swap, nothing_comes_back_too_far_ahead) {
   watched w({.ahead = 1});
-  const bytes data = make_bytes(piece, 1);
+  const bytes data = make_bytes(chunk, 1);
   std::vector<swapped> kept;
   for (int layer = 0; layer < 4; ++layer) {
     const std::string name = std::to_string(layer);
@@ -337,7 +337,7 @@ TEST(swap, what_comes_back_late_is_heard_of) {
     std::vector<std::string> names;
     static void hear(void* user, const event& what) {
       EXPECT_EQ(what.kind, event_kind::late);
-      EXPECT_EQ(what.wanted_bytes, 100U);
+      EXPECT_EQ(what.required_bytes, 100U);
       EXPECT_EQ(what.available_bytes, 0U);
       static_cast<heard*>(user)->names.emplace_back(what.tensor);
     }
@@ -358,16 +358,16 @@ TEST(swap, what_comes_back_late_is_heard_of) {
 
 TEST(swap, leaving_gives_back_only_what_was_handed_out) {
   watched w;
-  const bytes data = make_bytes(piece, 1);
-  bytes mine(piece);
+  const bytes data = make_bytes(chunk, 1);
+  bytes mine(chunk);
   swapped out = w.out(data, {.needed_at = 0});
   out.wait_out();
   out.leave();
-  out.swap_in(mine.data(), piece);
+  out.swap_in(mine.data(), chunk);
   w.seen.wait_for(2);
   w.settle();
   out.leave();
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was given back";
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was freed";
   EXPECT_EQ(out.wait_in(), mine.data());
   EXPECT_EQ(mine, data);
 
@@ -375,18 +375,18 @@ TEST(swap, leaving_gives_back_only_what_was_handed_out) {
   w.seen.wait_for(3);
   w.settle();
   out.leave();
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece) << "nobody had been told where it is";
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, chunk) << "nobody had been told where it is";
   EXPECT_TRUE(same_bytes(out.wait_in(), data));
-  EXPECT_EQ(w.swaps->statistics().bytes_in, 2 * piece) << "it was copied twice";
+  EXPECT_EQ(w.swaps->statistics().bytes_in, 2 * chunk) << "it was copied twice";
   out.leave();
   EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
 
   out.swap_in();
   w.settle();
-  out.swap_in(mine.data(), piece);
+  out.swap_in(mine.data(), chunk);
   out.leave();
-  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece);
-  mine.assign(piece, 0);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, chunk);
+  mine.assign(chunk, 0);
   EXPECT_EQ(out.wait_in(), mine.data());
   EXPECT_EQ(mine, data);
   EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
@@ -395,7 +395,7 @@ TEST(swap, leaving_gives_back_only_what_was_handed_out) {
 TEST(swap, memory_that_was_handed_out_stays_until_it_is_left) {
   counting_memory memory(host_memory());
   const watched w({.memory = &memory});
-  const bytes data = make_bytes(3 * piece, 1);
+  const bytes data = make_bytes(3 * chunk, 1);
   bytes mine(data.size());
   swapped out = w.out(data);
   void* here = out.wait_in();
@@ -525,7 +525,7 @@ TEST(swap, memory_on_the_host_has_a_limit) {
   const swapped c = w.out(data);
   EXPECT_EQ(host.blocks_in_use(), 2U);
   b.reset();
-  const swapped d = w.out(small);  // the kept block makes room
+  const swapped d = w.out(small);  // the kept block frees memory
   EXPECT_EQ(host.bytes_in_use(), 2048U + 512U);
   EXPECT_EQ(host.peak_bytes(), 4096U);
   EXPECT_EQ(w.swaps->statistics().host_peak_bytes, 4096U);
@@ -551,7 +551,7 @@ std::vector<bytes> small_run(swapper& swaps, int& failures) {
     }
   };
   const std::vector<float> x = make_values(1500, 0.5, flavour::special, 9);
-  const bytes data = make_bytes(2 * piece + 3, 1);
+  const bytes data = make_bytes(2 * chunk + 3, 1);
   stashed_tensor owned(parse_encoding("bitmap"), view_of(x));
   swapped a = again([&] { return swaps.swap_out(std::move(owned), {.name = "conv1", .needed_at = 2}); });
   swapped b =
@@ -585,10 +585,10 @@ TEST(swap, every_copy_may_fail) {
   watched plain;
   const std::vector<bytes> expected = small_run(*plain.swaps, none);
   ASSERT_EQ(none, 0);
-  const auto pieces = static_cast<std::int64_t>(plain.seen.pieces().size());
-  ASSERT_GT(pieces, 20);
+  const auto chunks = static_cast<std::int64_t>(plain.seen.chunks().size());
+  ASSERT_GT(chunks, 20);
   int heard = 0;
-  for (std::int64_t n = 0; n <= pieces; ++n) {
+  for (std::int64_t n = 0; n <= chunks; ++n) {
     watched w;
     w.seen.fail_after(n);
     int failures = 0;
@@ -659,7 +659,7 @@ TEST(swap, failures_say_what_failed) {
   dense.restore(view_of(back));
   EXPECT_EQ(bits_of(back), bits_of(x));
   // What nobody had asked for is brought back by the call that waits.
-  const std::size_t before = w.seen.pieces().size();
+  const std::size_t before = w.seen.chunks().size();
   swapped ahead = w.out(data, {.needed_at = 1});
   ahead.wait_out();
   w.seen.fail_after(0);
@@ -700,19 +700,19 @@ TEST(swap, every_allocation_of_the_caller_may_fail) {
   EXPECT_GE(fail_every_allocation([] { const swapper another; }), 2);
 }
 
-TEST(swap, no_room_for_a_thread_is_out_of_memory) {
+TEST(swap, failure_to_start_a_thread_is_out_of_memory) {
   const auto call = [] {
-    const stash_test::no_room_for_threads none;
+    const stash_test::no_new_threads none;
     const swapper swaps;
   };
   EXPECT_EQ(code_of(call), errc::out_of_memory);
   const std::string message = message_of(call);
-  EXPECT_EQ(message.find("swapper: threads: expected room for two, got "), 0U) << message;
+  EXPECT_EQ(message.find("swapper: threads: expected resources for two, got "), 0U) << message;
   const swapper swaps;
 }
 
 TEST(swap, destruction_waits_for_copies) {
-  bytes data = make_bytes(50 * piece, 1), mine(data.size());
+  bytes data = make_bytes(50 * chunk, 1), mine(data.size());
   swapped kept, coming, dropped;
   std::thread opener;
   {
@@ -741,9 +741,9 @@ TEST(swap, destruction_waits_for_copies) {
   EXPECT_TRUE(kept.empty());
 }
 
-TEST(swap, giving_up_waits_for_the_piece_that_is_copied) {
+TEST(swap, giving_up_waits_for_the_chunk_that_is_copied) {
   watched w;
-  const bytes data = make_bytes(2 * piece, 1);
+  const bytes data = make_bytes(2 * chunk, 1);
   w.seen.close();
   swapped out = w.out(data);
   w.seen.wait_for(1);
@@ -756,21 +756,21 @@ TEST(swap, giving_up_waits_for_the_piece_that_is_copied) {
   EXPECT_FALSE(returned);
   w.seen.open();
   resetter.join();
-  EXPECT_EQ(w.seen.pieces().size(), 1U) << "the rest was copied all the same";
+  EXPECT_EQ(w.seen.chunks().size(), 1U) << "the rest was copied all the same";
 }
 
 TEST(swap, giving_up_in_the_middle_leaves_nothing) {
   failing_memory host, memory;
   {
     watched w({.host = &host, .memory = &memory});
-    const bytes data = make_bytes(20 * piece, 1);
-    for (std::size_t pieces = 1; pieces < 60; pieces += 7) {
-      const std::size_t before = w.seen.pieces().size();
+    const bytes data = make_bytes(20 * chunk, 1);
+    for (std::size_t chunks = 1; chunks < 60; chunks += 7) {
+      const std::size_t before = w.seen.chunks().size();
       swapped out = w.out(data, {.needed_at = 0});
       w.swaps->reached(0);
       out.swap_in();
-      w.seen.wait_for(before + std::min<std::size_t>(pieces, 40));
-      if (pieces % 2 == 0) out = w.out(data);
+      w.seen.wait_for(before + std::min<std::size_t>(chunks, 40));
+      if (chunks % 2 == 0) out = w.out(data);
     }
     EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
     EXPECT_EQ(w.swaps->statistics().host_bytes, 0U);

@@ -126,7 +126,7 @@ inline toy random_step(std::uint64_t seed, int maps, double share = 0.6, std::in
   struct map {
     std::int32_t device = -1, host = -1;
     bool moves = false;
-    int leaves = 0;  // forward op behind which it has left
+    int leaves = 0;  // forward op after which it has left
   };
   std::vector<map> all(static_cast<std::size_t>(maps));
   for (int i = 0; i < maps; ++i) {

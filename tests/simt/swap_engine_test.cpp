@@ -79,7 +79,7 @@ TEST_F(device_swap_engine_test, the_same_bits_as_on_the_host) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     device_toy t(random_step(seed, 4 + static_cast<int>(seed % 12), 0.7, 300));
     device_swap_settings s;
-    s.piece_bytes = 100;
+    s.chunk_bytes = 100;
     device_swap_engine engine(t.program(), t.memory(), s);
     for (int i = 0; i < 3; ++i)
       EXPECT_EQ(t.run(engine), t.right) << seed;
@@ -128,7 +128,7 @@ TEST_F(device_swap_engine_test, every_action_fails_in_turn) {
   device_toy t(random_step(5, 6));
   int left = -1;
   device_swap_settings s;
-  s.piece_bytes = 64;
+  s.chunk_bytes = 64;
   s.before = [&](swap_action, std::int32_t) {
     if (left-- == 0) throw error(errc::device_failure, "expected a link, got none");
   };

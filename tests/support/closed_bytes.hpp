@@ -22,7 +22,7 @@ inline constexpr bool bounds_are_watched = false;
 #endif
 
 /// Under the address sanitizer, reading or writing these bytes is an error while this lives. It watches whole
-/// granules of eight bytes: where the data behind them begin within one, that granule stays open.
+/// granules of eight bytes: where the data after them begin within one, that granule stays open.
 class closed_bytes {
  public:
   closed_bytes(const void* begin, const void* end)

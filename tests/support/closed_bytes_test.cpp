@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buffers of the tests under the address sanitizer: one byte before or behind the data is an error,
+// The buffers of the tests under the address sanitizer: one byte before or after the data is an error,
 // although it lies in the same block of memory.
 
 #include "support/closed_bytes.hpp"
@@ -33,7 +33,7 @@ class closed_bytes_death_test : public ::testing::Test {
     if (!stash_test::bounds_are_watched) GTEST_SKIP() << "without the address sanitizer nobody looks";
     GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
-  /// Before the data up to a granule, which is not looked at in part, and behind them.
+  /// Before the data up to a granule, which is not looked at in part, and after them.
   static void expect_closed(const std::uint8_t* data, std::size_t size, std::ptrdiff_t before) {
     EXPECT_DEATH(byte_at(data, static_cast<std::ptrdiff_t>(size)), "use-after-poison|heap-buffer-overflow");
     EXPECT_DEATH(byte_at(data, -before), "use-after-poison|heap-buffer-overflow");
@@ -60,8 +60,8 @@ TEST_F(closed_bytes_death_test, encoded_bytes) {
   }
 }
 
-/// The last row of a pitched tensor has no gap behind it.
-TEST_F(closed_bytes_death_test, gaps_behind_the_last_row) {
+/// The last row of a pitched tensor has no gap after it.
+TEST_F(closed_bytes_death_test, gaps_after_the_last_row) {
   const stash::test::placed pitched(stash::dtype::f32, 12, 4, 3, 0);
   expect_closed(pitched.memory.data(), 4 * (4 + 7 + 7), 1);
 }
@@ -90,10 +90,10 @@ TEST(closed_bytes, guards_are_looked_at_and_closed_again) {
 /// Without a sanitizer the guards are what finds a write.
 TEST(closed_bytes, guards_tell_who_wrote) {
   if (stash_test::bounds_are_watched) GTEST_SKIP() << "the write itself is an error";
-  stash::test::buffer behind(9), before(9, 4);
-  behind.data()[9] = 0;
+  stash::test::buffer after(9), before(9, 4);
+  after.data()[9] = 0;
   before.data()[-1] = 0;
-  EXPECT_FALSE(behind.guard_is_whole());
+  EXPECT_FALSE(after.guard_is_whole());
   EXPECT_FALSE(before.guard_is_whole());
   stash::test::encoded e(16);
   e.data()[16] = 0;
@@ -101,7 +101,7 @@ TEST(closed_bytes, guards_tell_who_wrote) {
 }
 
 /// Freed memory can be had again, all of it.
-TEST(closed_bytes, memory_is_given_back_open) {
+TEST(closed_bytes, memory_is_freed_open) {
   std::vector<std::uint8_t> memory(64);
   { const stash_test::closed_bytes closed(memory.data(), memory.data() + memory.size()); }
   touch(memory.data(), memory.size());

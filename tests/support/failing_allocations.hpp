@@ -16,7 +16,7 @@
 namespace stash_test {
 
 /// While it lives, the `failing`-th call of operator new in this thread, from 0, throws std::bad_alloc, and
-/// so do those behind it up to `count` in all.
+/// so do those after it up to `count` in all.
 class failing_allocation {
  public:
   explicit failing_allocation(std::int64_t failing, std::int64_t count = 1);

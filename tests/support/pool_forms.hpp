@@ -19,10 +19,10 @@ struct pool_form {
 
 /// Kernels differ by where channels are and whether they come in groups of eight, by size and distance of the
 /// windows, by whether those cover x without a rest, and where channels come first by whether rows are whole
-/// pieces of 16 bytes.
+/// vectors of 16 bytes.
 inline std::vector<pool_form> pool_forms() {
   using stash::pool_window;
-  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1}, one_apart{3, 3, 1, 1, 1, 1};
+  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1}, stride_1{3, 3, 1, 1, 1, 1};
   const pool_window small{2, 2, 1, 1};  // windows that have no kernels of their own
   const auto channels_first = [](pool_window w) {
     w.layout = stash::pool_layout::channels_first;
@@ -30,23 +30,23 @@ inline std::vector<pool_form> pool_forms() {
   };
   pool_window deep;
   deep.kernel_d = deep.stride_d = 2;
-  // Positions of windows that are as far apart have 64 bits. There is one row of them.
-  const pool_window far_apart{2, 2, 1 << 29, 2};
+  // Positions of windows with so large a stride have 64 bits. There is one row of them.
+  const pool_window large_stride{2, 2, 1 << 29, 2};
   return {{"halves", halves, {2, 8, 8, 16}, {2, 4, 4, 16}},
           {"overlapping", overlapping, {2, 8, 8, 16}, {2, 4, 4, 16}},
-          {"one_apart", one_apart, {2, 8, 8, 16}, {2, 8, 8, 16}},
-          {"two_by_two_one_apart", small, {2, 8, 8, 16}, {2, 7, 7, 16}},
+          {"stride_1", stride_1, {2, 8, 8, 16}, {2, 8, 8, 16}},
+          {"two_by_two_stride_1", small, {2, 8, 8, 16}, {2, 7, 7, 16}},
           {"three_channels", overlapping, {2, 8, 8, 3}, {2, 4, 4, 3}},
-          {"far_apart", far_apart, {2, 5, 8, 3}, {2, 1, 4, 3}},
+          {"large_stride", large_stride, {2, 5, 8, 3}, {2, 1, 4, 3}},
           {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}},
-          {"deep_first", channels_first(deep), {2, 3, 4, 4, 8}, {2, 3, 2, 2, 4}},
-          {"halves_first", channels_first(halves), {2, 3, 8, 8}, {2, 3, 4, 4}},
-          {"overlapping_first", channels_first(overlapping), {2, 3, 8, 8}, {2, 3, 4, 4}},
-          {"unpadded_first", channels_first({3, 3, 2, 2}), {2, 3, 8, 8}, {2, 3, 4, 4}},
-          {"one_apart_first", channels_first(one_apart), {2, 3, 8, 8}, {2, 3, 8, 8}},
+          {"deep_nchw", channels_first(deep), {2, 3, 4, 4, 8}, {2, 3, 2, 2, 4}},
+          {"halves_nchw", channels_first(halves), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"overlapping_nchw", channels_first(overlapping), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"unpadded_nchw", channels_first({3, 3, 2, 2}), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"stride_1_nchw", channels_first(stride_1), {2, 3, 8, 8}, {2, 3, 8, 8}},
           {"halves_of_odd_rows", channels_first(halves), {2, 3, 7, 7}, {2, 3, 3, 3}},
           {"overlapping_odd_rows", channels_first(overlapping), {2, 3, 7, 7}, {2, 3, 4, 4}},
-          {"one_apart_odd_rows", channels_first(one_apart), {2, 3, 7, 7}, {2, 3, 7, 7}}};
+          {"stride_1_odd_rows", channels_first(stride_1), {2, 3, 7, 7}, {2, 3, 7, 7}}};
 }
 
 }  // namespace stash_test

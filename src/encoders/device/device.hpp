@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The door from the encoders into the device back end. Arguments have been checked; the views lie in device
-/// memory, and the calls enqueue kernels in the context's stream: they allocate nothing and wait for nothing.
-/// Implemented three times: by the CUDA kernels, by the same kernels under the emulator of the tests, and by
-/// no_device.cpp, which throws error(unsupported). A program links one of them.
+/// The interface from the encoders to the device back end. Arguments have been checked; the views lie in
+/// device memory, and the calls enqueue kernels in the context's stream: they allocate nothing and wait for
+/// nothing. Implemented three times: by the CUDA kernels, by the same kernels under the emulator of the
+/// tests, and by no_device.cpp, which throws error(unsupported). A program links one of them.
 
 #include "stash/batch.hpp"
 #include "stash/csr.hpp"
@@ -21,7 +21,7 @@ struct dropout_constants {
   float scale;
 };
 
-/// Scratch memory of bitmap and csr in canonical order: a counter, and a word for each eight tiles.
+/// Workspace of bitmap and csr in canonical order: a counter, and a word for each eight tiles.
 constexpr std::size_t canonical_workspace_bytes(std::int64_t elements) noexcept {
   constexpr std::int64_t of_block = 8 * tile_elements;
   return static_cast<std::size_t>((elements + of_block - 1) / of_block + 1) * 8;

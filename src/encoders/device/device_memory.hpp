@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What owning objects need of a device beside kernels: memory, copies, streams and events. Implemented like
+/// What owning objects need of a device besides kernels: memory, copies, streams and events. Implemented like
 /// device.hpp: with CUDA, by the emulator of the tests, and by no_device.cpp. Streams are those of execution
 /// contexts, or made here.
 ///
@@ -21,7 +21,7 @@ void deallocate(void* data, void* stream) noexcept;
 void* allocate_pinned(std::size_t bytes);
 void deallocate_pinned(void* data) noexcept;
 
-/// Zeroes, or copies between host and device or on the device, behind the work of the stream.
+/// Zeroes, or copies between host and device or on the device, after the work of the stream.
 void clear(void* data, std::size_t bytes, void* stream);
 void copy(void* to, const void* from, std::size_t bytes, void* stream);
 /// Waits for all work of the stream.
@@ -32,7 +32,7 @@ void wait_for_stream(void* stream);
 void* create_stream();
 void destroy_stream(void* stream) noexcept;
 
-/// A place in a stream.
+/// A position in a stream.
 using event = void*;
 event record_event(void* stream);
 bool reached(event e);

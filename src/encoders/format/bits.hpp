@@ -33,7 +33,7 @@ inline std::uint32_t pack_flags(const std::uint8_t* flags, std::int64_t count, s
 
 /// Inverse of pack_flags: writes `count` bytes, 0 or 1. Bits past `count` are ignored.
 inline void spread_bits(const std::uint8_t* bits, std::int64_t count, std::uint8_t* flags) {
-  // Copies the byte to eight places, keeps bit j of copy j, and turns "not zero" into one (no carry leaves a
+  // Copies the byte to eight bytes, keeps bit j of copy j, and turns "not zero" into one (no carry leaves a
   // byte, since each holds at most 0x80 and 0x80 + 0x7f fits).
   const auto spread = [](std::uint8_t byte) {
     const std::uint64_t kept = (byte * std::uint64_t{0x0101010101010101}) & 0x8040201008040201;

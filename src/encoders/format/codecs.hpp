@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The encoders and decoders behind encode() and decode(). Arguments have been checked by the caller.
+/// The encoders and decoders that encode() and decode() call. Arguments have been checked by the caller.
 
 #include <cstdint>
 

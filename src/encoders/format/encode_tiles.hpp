@@ -23,10 +23,10 @@ struct tile_steps {
   const Both& both;
 };
 
-/// The part of one thread in encoding a tensor by batches. A batch whose place is known is encoded there.
-/// Else it is encoded beside the stack, which tells how long it is, and is copied when the batches before it
-/// have said so, too. Meanwhile the thread goes on with others. Where those before do not say so for long,
-/// their threads have no processor, and this one counts for them.
+/// The part of one thread in encoding a tensor by batches. A batch whose offset is known is encoded there.
+/// Else it is encoded into a buffer on the stack, which tells how long it is, and is copied when the batches
+/// before it have said so, too. Meanwhile the thread goes on with others. Where those before do not say so
+/// for long, their threads have no processor, and this one counts for them.
 template <class Steps>
 class batch_worker {
  public:
@@ -59,7 +59,7 @@ class batch_worker {
     std::array<std::uint16_t, look_back::tiles_of_batch> nonzeros;
   };
   /// Two batches of csr's f32 values, or more of what is smaller.
-  static constexpr std::size_t room_for_payloads =
+  static constexpr std::size_t payload_capacity =
       2 * (look_back::tiles_of_batch * most_payload_bytes + write_slack);
 
   std::uint64_t size_of_tile(std::int64_t nonzeros) const noexcept {
@@ -68,12 +68,12 @@ class batch_worker {
   std::uint8_t* payloads_of(std::size_t index) noexcept { return payloads_ + index * bytes_of_batch_; }
 
   void encode(std::int64_t number) noexcept {
-    const look_back::found place = order_.find(number);
-    if (place.what == look_back::found::state::full) return count(number, place);
-    if (place.what == look_back::found::state::known && has_room(place.begin)) {
-      encode_in_place(number, place);
+    const look_back::found start = order_.find(number);
+    if (start.what == look_back::found::state::full) return count(number, start);
+    if (start.what == look_back::found::state::known && has_space(start.begin)) {
+      encode_in_place(number, start);
     } else {
-      encode_beside(number);
+      encode_buffered(number);
     }
     while (waiting_ != 0 && copy_oldest(false)) {
     }
@@ -81,34 +81,34 @@ class batch_worker {
   }
 
   /// Where the slot is full only the fixed part is made now.
-  void count(std::int64_t number, const look_back::found& place) noexcept {
-    order_.publish_end(number, place, 0);
+  void count(std::int64_t number, const look_back::found& start) noexcept {
+    order_.publish_end(number, start, 0);
     for (std::int64_t tile = order_.first_tile(number); tile < order_.end_tile(number); ++tile)
       steps_.count(tile);
   }
 
   /// For any batch.
-  bool has_room(std::uint64_t begin) const noexcept {
+  bool has_space(std::uint64_t begin) const noexcept {
     return begin <= order_.slot_end() && order_.slot_end() - begin >= bytes_of_batch_;
   }
-  /// Tile by tile. Where the batch behind this one begins may become known to others before its end, so that
-  /// nothing may be written behind it, as both() does: the last tile is copied there, and all are where the
-  /// last one may be shorter than what is written behind the others.
-  void encode_in_place(std::int64_t number, const look_back::found& place) noexcept {
+  /// Tile by tile. Where the next batch begins may become known to others before this one ends, so that
+  /// nothing may be written past its end, as both() does: the last tile is copied there, and all are where
+  /// the last one may be shorter than what is written past the others.
+  void encode_in_place(std::int64_t number, const look_back::found& start) noexcept {
     const std::int64_t last = order_.end_tile(number) - 1;
     const bool others_in_place = is_long(last);
-    std::uint8_t* const beside = payloads_of((oldest_ + waiting_) % most_waiting_);
-    std::uint64_t at = place.begin;
+    std::uint8_t* const buffer = payloads_of((oldest_ + waiting_) % most_waiting_);
+    std::uint64_t at = start.begin;
     for (std::int64_t tile = order_.first_tile(number); tile <= last; ++tile) {
       const bool in_place = tile != last && others_in_place;
-      const std::int64_t nonzeros = steps_.both(tile, in_place ? slot_ + at : beside);
+      const std::int64_t nonzeros = steps_.both(tile, in_place ? slot_ + at : buffer);
       const std::size_t size = size_of_tile(nonzeros);
-      if (!in_place) std::memcpy(slot_ + at, beside, size);
-      note_place(tile, number, at);
+      if (!in_place) std::memcpy(slot_ + at, buffer, size);
+      note_offset(tile, number, at);
       at += size;
       nonzeros_ += static_cast<std::uint64_t>(nonzeros);
     }
-    order_.publish_end(number, place, at - place.begin);
+    order_.publish_end(number, start, at - start.begin);
   }
   /// A look at its first values is enough where they are not few.
   bool is_long(std::int64_t tile) const noexcept {
@@ -116,7 +116,7 @@ class batch_worker {
     return size_of_tile(count_values(input_, tile * tile_elements, some)) >= write_slack;
   }
 
-  void encode_beside(std::int64_t number) noexcept {
+  void encode_buffered(std::int64_t number) noexcept {
     const std::size_t index = (oldest_ + waiting_) % most_waiting_;
     waiting_batch& batch = ring_[index];
     std::uint8_t* const payloads = payloads_of(index);
@@ -132,16 +132,16 @@ class batch_worker {
     order_.publish_size(number, batch.bytes);
   }
 
-  /// Returns false if its place is not known yet, unless it has to be found.
+  /// Returns false if its offset is not known yet, unless it has to be found.
   bool copy_oldest(bool has_to_be_found) noexcept {
     const waiting_batch& batch = ring_[oldest_];
-    look_back::found place = order_.find(batch.number);
-    while (place.what == look_back::found::state::missing) {
+    look_back::found start = order_.find(batch.number);
+    while (start.what == look_back::found::state::missing) {
       if (!has_to_be_found) return false;
-      order_.publish_size(place.missing, measure(place.missing));
-      place = order_.find(batch.number);
+      order_.publish_size(start.missing, measure(start.missing));
+      start = order_.find(batch.number);
     }
-    if (order_.publish_end(batch.number, place, batch.bytes)) copy(batch, payloads_of(oldest_), place.begin);
+    if (order_.publish_end(batch.number, start, batch.bytes)) copy(batch, payloads_of(oldest_), start.begin);
     oldest_ = (oldest_ + 1) % most_waiting_;
     --waiting_;
     return true;
@@ -160,7 +160,7 @@ class batch_worker {
     const std::int64_t first = order_.first_tile(batch.number);
     for (std::int64_t tile = first; tile < order_.end_tile(batch.number); ++tile) {
       const std::uint16_t nonzeros = batch.nonzeros[static_cast<std::size_t>(tile - first)];
-      note_place(tile, batch.number, at);
+      note_offset(tile, batch.number, at);
       at += size_of_tile(nonzeros);
       nonzeros_ += nonzeros;
     }
@@ -168,8 +168,8 @@ class batch_worker {
   }
 
   /// The entry of a batch's first tile is where the batch before it says the same.
-  void note_place(std::int64_t tile, std::int64_t number, std::uint64_t at) noexcept {
-    if (tile == 0 || tile != order_.first_tile(number)) table_[tile] = make_entry(place_kind::slot, at);
+  void note_offset(std::int64_t tile, std::int64_t number, std::uint64_t at) noexcept {
+    if (tile == 0 || tile != order_.first_tile(number)) table_[tile] = make_entry(tile_location::slot, at);
   }
 
   const tile_layout& layout_;
@@ -183,7 +183,7 @@ class batch_worker {
   std::uint64_t nonzeros_ = 0;
   std::size_t oldest_ = 0, waiting_ = 0;
   std::array<waiting_batch, 8> ring_;
-  alignas(run_alignment) std::uint8_t payloads_[room_for_payloads];
+  alignas(run_alignment) std::uint8_t payloads_[payload_capacity];
   std::size_t most_waiting_;
 };
 
@@ -212,20 +212,20 @@ std::int64_t encode_batches(const tile_layout& layout, const const_tensor_view& 
   return left;
 }
 
-/// encode_tiles() by the caller's thread. Where the slot is nearly full, tiles are encoded beside the stack,
-/// so that nothing is written behind them.
+/// encode_tiles() by the caller's thread. Where the slot is nearly full, tiles are encoded into a buffer on
+/// the stack, so that nothing is written past them.
 template <class Both>
 void encode_alone(const tile_layout& layout, const encoded_view& output, tile_placer& placer,
                   const Both& both) {
-  alignas(run_alignment) std::uint8_t beside[most_payload_bytes + write_slack];
+  alignas(run_alignment) std::uint8_t buffer[most_payload_bytes + write_slack];
   auto* const slot = static_cast<std::uint8_t*>(output.data);
   const std::uint64_t most = pad16(layout.payload_bytes(tile_elements)) + write_slack;
   for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
     const std::uint64_t begin = placer.cursor();
     const bool in_place = placer.slot_end() - begin >= most;
-    placer.table()[tile] = static_cast<std::uint32_t>(both(tile, in_place ? slot + begin : beside));
+    placer.table()[tile] = static_cast<std::uint32_t>(both(tile, in_place ? slot + begin : buffer));
     placer.place(tile, tile + 1);
-    if (!in_place) std::memcpy(slot + begin, beside, placer.cursor() - begin);
+    if (!in_place) std::memcpy(slot + begin, buffer, placer.cursor() - begin);
   }
 }
 

@@ -6,8 +6,8 @@
 /// its own batch and adds up what the batches before it have published. What is missing there it can measure
 /// itself, so a thread that has lost its processor holds up nobody.
 ///
-/// A batch publishes in the table entry of the tile behind it, whose place is where the batch ends: in the
-/// end the entry has the value that belongs there, and no other memory is needed.
+/// A batch publishes in the table entry of the tile that follows it, whose offset is where the batch ends: in
+/// the end the entry has the value that belongs there, and no other memory is needed.
 
 #include <algorithm>
 #include <atomic>
@@ -73,20 +73,20 @@ class look_back {
     word(number).compare_exchange_strong(expected, make_entry(size_known, bytes), std::memory_order_relaxed);
   }
   /// Says where a batch ends, by the thread that took it. Returns false if that is beyond the slot's end: its
-  /// tiles, and those of all batches behind it, are not placed here.
-  bool publish_end(std::int64_t number, const found& place, std::uint64_t bytes) noexcept {
+  /// tiles, and those of all later batches, are not placed here.
+  bool publish_end(std::int64_t number, const found& start, std::uint64_t bytes) noexcept {
     const bool last = number + 1 == batches();
-    const std::uint64_t end = place.begin + bytes;
-    const bool fits = place.what == found::state::known && end <= end_;
+    const std::uint64_t end = start.begin + bytes;
+    const bool fits = start.what == found::state::known && end <= end_;
     if (!last) {
       word(number).store(fits ? make_entry(end_known, end) : make_entry(beyond_slot, 0),
                          std::memory_order_relaxed);
     }
     if (fits && last) {
       cursor_ = end;
-    } else if (!fits && place.what == found::state::known && place.begin <= end_) {
+    } else if (!fits && start.what == found::state::known && start.begin <= end_) {
       left_ = first_tile(number);
-      cursor_ = place.begin;
+      cursor_ = start.begin;
     }
     return fits;
   }
@@ -100,10 +100,10 @@ class look_back {
 
  private:
   // What a batch has published.
-  static constexpr place_kind end_known = place_kind::slot;
-  static constexpr place_kind beyond_slot = place_kind::arena;
-  static constexpr place_kind size_known = place_kind::host;
-  static constexpr std::uint32_t nothing = make_entry(place_kind::never_stored, 0);
+  static constexpr tile_location end_known = tile_location::slot;
+  static constexpr tile_location beyond_slot = tile_location::arena;
+  static constexpr tile_location size_known = tile_location::host;
+  static constexpr std::uint32_t nothing = make_entry(tile_location::never_stored, 0);
 
   std::atomic_ref<std::uint32_t> word(std::int64_t number) const noexcept {
     return std::atomic_ref(table_[first_tile(number + 1)]);

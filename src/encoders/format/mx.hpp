@@ -94,14 +94,14 @@ template <class Elements>
   auto result = static_cast<std::int32_t>(static_cast<std::uint32_t>(magnitude) +
                                           static_cast<std::uint32_t>(exponent) * (1U << 23));
   // Below the normal numbers: an element has so few mantissa bits that none is shifted out.
-  const std::int32_t places = std::clamp(1 - target, 0, 31);
-  result = choose(target < 1, ((magnitude & 0x7fffff) | 0x800000) >> places, result);
+  const std::int32_t shift = std::clamp(1 - target, 0, 31);
+  result = choose(target < 1, ((magnitude & 0x7fffff) | 0x800000) >> shift, result);
   result = choose(target > 254, f32_infinity - 1, result);
   result = choose((magnitude == 0) | (magnitude >= f32_infinity), magnitude, result);
   return std::bit_cast<float>(static_cast<std::uint32_t>(result) | (bits & 0x80000000U));
 }
 
-/// Packs up to 32 codes of Bits bits; the bytes behind the last code are not touched.
+/// Packs up to 32 codes of Bits bits; the bytes past the last code are not touched.
 template <int Bits, class Code>
 [[gnu::always_inline]] inline void pack_codes(const Code* codes, std::int64_t count,
                                               std::uint8_t* out) noexcept {
@@ -243,7 +243,7 @@ template <class Elements>
     values[i] = element_values<Elements>[codes[i]] * factor;
 }
 
-/// The group loops of every MX format, behind one switch.
+/// The group loops of every MX format, chosen by one switch.
 template <class Body>
 [[gnu::always_inline]] inline void with_mx_elements(value_format format, const Body& body) {
   switch (format) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of max pooling: windows side by side, a run of channels of each. Written with the vector
+// The inner loops of max pooling: windows in a row, a run of channels of each. Written with the vector
 // types of g++ and clang, because the winning values and taps must stay in registers while the taps of a
 // window pass by, which their loop vectorisers do not achieve.
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
 // of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); STASH_LOOPS_ATTR,
 // what lambdas need to be compiled for that instruction set; and store_past_caches(p, v), which writes a
-// vector of floats to a place that is aligned to it.
+// vector of floats to an address that is aligned to it.
 
 #include <algorithm>
 #include <bit>
@@ -73,7 +73,7 @@ inline void store_lanes(float* p, V v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// The same, past the caches if asked, which the place has to be aligned for.
+/// The same, past the caches if asked, which the address has to be aligned for.
 template <class V>
 inline void store_lanes(float* p, V v, bool past) noexcept {
   if (past) {
@@ -83,14 +83,14 @@ inline void store_lanes(float* p, V v, bool past) noexcept {
   }
 }
 
-/// True if a place and these steps of elements are made of whole vectors.
+/// True if an address and these steps of elements are made of whole vectors.
 inline bool are_aligned(const float* p, std::initializer_list<std::int64_t> steps) noexcept {
   constexpr auto lanes = static_cast<std::int64_t>(lanes_of<float_lanes>::count);
   return reinterpret_cast<std::uintptr_t>(p) % sizeof(float_lanes) == 0 &&
          std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % lanes == 0; });
 }
 
-/// Fetches what a later window will read or write, `distance` elements behind a tap: the processor's own
+/// Fetches what a later window will read or write, `distance` elements after a tap: the processor's own
 /// prefetchers stop at the end of a page. Past the end of the tensor nothing happens.
 template <std::size_t Floats>
 inline void fetch_later_window(const float* tap, std::ptrdiff_t distance) noexcept {
@@ -99,7 +99,7 @@ inline void fetch_later_window(const float* tap, std::ptrdiff_t distance) noexce
     fetch_line(tap + distance + i);
 }
 
-/// The maximum over a window with what is wanted of it fixed at compile time.
+/// The maximum over a window with what it has to give fixed at compile time.
 template <framework_rule Rule, bool Relu, argmax_bytes Argmax>
 struct max_kernel {
   static constexpr bool wants_argmax = Argmax != argmax_bytes::none;
@@ -251,7 +251,7 @@ void list_taps(const std::uint8_t* __restrict taps, std::int64_t count, float* _
 }
 
 /// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and taps lie so many
-/// elements behind their places.
+/// elements after their positions.
 template <class V, std::size_t Blocks>
 [[gnu::always_inline]] inline void gather_block(const reaching_window* begin, const reaching_window* end,
                                                 std::int64_t gradients, std::int64_t taps, float* dx,
@@ -277,7 +277,7 @@ template <class V, std::size_t Blocks>
   (std::make_index_sequence<Blocks>());
 }
 
-/// The channels behind those that fill blocks of four vectors.
+/// The channels after those that fill blocks of four vectors.
 [[gnu::noinline]] void gather_rest(const reaching_window* begin, const reaching_window* end,
                                    std::int64_t gradients, std::int64_t taps, std::int64_t channels,
                                    float* dx, bool past) noexcept {
@@ -297,7 +297,7 @@ void gather_pixels(const gathered_pixels& g, std::int64_t channels, float* dx) n
   for (std::int64_t i = 0; i < g.steps; ++i) {
     const reaching_window* begin = g.windows;
     float* pixel = dx;
-    // Between stores past the caches, which leave the places of the first-level cache's misses free. All of a
+    // Between stores past the caches, which leave the miss buffers of the first-level cache free. All of a
     // row at once would have to wait for the stores of the row before.
     for (std::int64_t c = 0; c < channels; c += line)
       __builtin_prefetch(g.fetched + gradients + c);

@@ -64,8 +64,8 @@ std::int64_t pass_groups(const float* values, std::int64_t count, bool nan_passe
 }
 
 /// `from`, or a copy of its values if it is what is written: the loops below vectorise over memory that is
-/// known to be apart.
-const float* apart(const float* from, std::int64_t count, const float* to, float* copy) noexcept {
+/// known not to overlap.
+const float* without_overlap(const float* from, std::int64_t count, const float* to, float* copy) noexcept {
   if (from != to) return from;
   std::memcpy(copy, from, static_cast<std::size_t>(count) * sizeof(float));
   return copy;
@@ -78,7 +78,7 @@ void select_positive(const float* __restrict x, std::int64_t count, float* __res
 
 std::int64_t rectify_groups(const float* x, std::int64_t count, float* y) noexcept {
   alignas(run_alignment) float copy[run_elements];
-  select_positive(apart(x, count, y, copy), count, y);
+  select_positive(without_overlap(x, count, y, copy), count, y);
   return count;
 }
 
@@ -94,7 +94,7 @@ std::int64_t keep_groups(const float* from, const std::uint8_t* bits, std::int64
   alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, whole, flags);
   alignas(run_alignment) float copy[run_elements];
-  select(apart(from, whole, to, copy), flags, whole, to);
+  select(without_overlap(from, whole, to, copy), flags, whole, to);
   return whole;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// The inner loops of the encoders, over one run of values that fits the first-level cache. They exist in
-/// plain C++ and once for every instruction set that Highway offers; loops() is the one place that chooses.
+/// plain C++ and once for every instruction set that Highway offers; only loops() chooses.
 /// All versions give the same bits.
 
 #include <cstddef>
@@ -35,7 +35,7 @@ inline std::ptrdiff_t fetch_distance(const void* at) noexcept {
   return reinterpret_cast<std::uintptr_t>(at) - frame < reach ? 0 : prefetch_distance;
 }
 
-/// Fetches a line into the second-level cache. Fetches into the first one wait in the same few places as the
+/// Fetches a line into the second-level cache. Fetches into the first one wait in the same few buffers as the
 /// loads and stores of the loop itself: with them pooling ran at two thirds of the speed. Any address may be
 /// asked for. Always inline: g++ takes a function that only fetches for one without effects, and drops its
 /// calls.
@@ -48,7 +48,7 @@ inline std::ptrdiff_t fetch_distance(const void* at) noexcept {
 }
 
 /// Values that expand() and expand_stored() may read and find_and_compact() may write, and columns that
-/// find_and_list() may write, behind the last one.
+/// find_and_list() may write, past the last one.
 inline constexpr std::int64_t packed_slack = 16;
 
 /// The taps [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
@@ -87,7 +87,7 @@ inline constexpr std::uint8_t no_gradient_code = 15;
 /// elsewhere until they come by there.
 inline constexpr std::ptrdiff_t window_fetch_distance = prefetch_distance / 2 / sizeof(float);
 
-/// Windows side by side that have the same taps.
+/// Neighbouring windows that have the same taps.
 struct window_row {
   std::int64_t windows;
   std::ptrdiff_t x_step, y_step;  ///< between their first taps and between their pooled values, in elements
@@ -111,10 +111,11 @@ constexpr destination destination_of_smaller(std::int64_t elements) noexcept {
   return is_large(elements) ? destination::memory : destination::caches;
 }
 
-/// Where a map of so many elements goes. A core of an Intel server has few places for lines on their way, and
-/// a store past the caches keeps one until memory has it: without the caller's threads, on a Cascade Lake,
-/// ReLUs took 1.05 to 1.1 times as long with such stores, decoders up to 1.3 and backward pooling 1.4 times,
-/// while a Zen 4 was faster with them. Several cores wait for memory itself, which has less to do with them.
+/// Where a map of so many elements goes. A core of an Intel server has few buffers for lines on their way,
+/// and a store past the caches keeps one until memory has it: without the caller's threads, on a Cascade
+/// Lake, ReLUs took 1.05 to 1.1 times as long with such stores, decoders up to 1.3 and backward pooling 1.4
+/// times, while a Zen 4 was faster with them. Several cores wait for memory itself, which has less to do with
+/// them.
 destination destination_of(std::int64_t elements, const execution_context& context) noexcept;
 
 /// y[c] = maximum over the window and, where asked for, taps[c] = its tap, of `channels` channels of each
@@ -133,7 +134,7 @@ struct reaching_window {
 };
 
 /// Pixels of a row of dx in `steps` steps of `phases` neighbours. In step i, counts[p] windows reach the
-/// neighbour p: those in `windows` behind the ones of the neighbours before it, moved on by i windows.
+/// neighbour p: those in `windows` after the ones of the neighbours before it, moved on by i windows.
 struct gathered_pixels {
   const reaching_window* windows;
   const std::int64_t* counts;
@@ -182,7 +183,7 @@ struct run_loops {
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
   /// How many of the first `count` bits are set.
   std::int64_t (*count_bits)(const std::uint8_t* bits, std::int64_t count);
-  /// Writes the `kept` values whose bit is set, in order. Bits behind the last value are not set.
+  /// Writes the `kept` values whose bit is set, in order. Bits past the last value are not set.
   void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
                   std::int64_t kept);
   /// Copies bytes, which may be 0, to memory that begins anywhere.
@@ -201,7 +202,7 @@ struct run_loops {
 
   /// expand() of values that narrow() packed, of which up to packed_slack more are read. Where it returns
   /// false, `values` may be half written, and the values are to be widened first: it knows few formats,
-  /// counts that are whole vectors, and no NaN, be it one of those behind the last value.
+  /// counts that are whole vectors, and no NaN, be it one of those past the last value.
   bool (*expand_stored)(const std::uint8_t* stored, value_format format, const std::uint8_t* bits,
                         std::int64_t count, float* values, destination to);
 

@@ -65,12 +65,12 @@ void tile_placer::place(std::int64_t begin, std::int64_t end) noexcept {
     const std::uint64_t size = pad16(layout_.payload_bytes(table_[tile]));
     nonzeros_ += table_[tile];
     if (size <= slot_end_ - cursor_) {
-      table_[tile] = make_entry(place_kind::slot, cursor_);
+      table_[tile] = make_entry(tile_location::slot, cursor_);
       cursor_ += size;
     } else {
       // Overflow is claimed when its length is known: until then the entry carries the tile's padded size, in
       // the same units.
-      table_[tile] = make_entry(place_kind::never_stored, size);
+      table_[tile] = make_entry(tile_location::never_stored, size);
       overflow_ += size;
     }
   }
@@ -81,25 +81,25 @@ bool tile_placer::place_overflow() noexcept {
   std::uint64_t rest = overflow_;
   if (const overflow_arena* regions = output_.overflow; regions != nullptr) {
     add(output_.report->overflow_bytes, overflow_);
-    rest = place_piece(place_kind::arena, regions->claimed, regions->bytes, rest);
-    rest = place_piece(place_kind::host, regions->host_claimed, regions->host_bytes, rest);
+    rest = place_region(tile_location::arena, regions->claimed, regions->bytes, rest);
+    rest = place_region(tile_location::host, regions->host_claimed, regions->host_bytes, rest);
   }
   if (rest == 0) return true;
   for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
-    if (kind_of(table_[tile]) == place_kind::never_stored) lose(tile);
+    if (kind_of(table_[tile]) == tile_location::never_stored) lose(tile);
   }
   or_bits(output_.report->status, status_capacity);
   return true;
 }
 
-std::uint64_t tile_placer::place_piece(place_kind where, std::uint64_t* claimed, std::uint64_t bytes,
-                                       std::uint64_t wanted) noexcept {
-  if (claimed == nullptr || wanted == 0) return wanted;
-  std::uint64_t end = claim(*claimed, wanted);
-  if (end > usable(bytes)) return wanted;  // sums from there on might go through zero
+std::uint64_t tile_placer::place_region(tile_location where, std::uint64_t* claimed, std::uint64_t bytes,
+                                        std::uint64_t needed) noexcept {
+  if (claimed == nullptr || needed == 0) return needed;
+  std::uint64_t end = claim(*claimed, needed);
+  if (end > usable(bytes)) return needed;  // sums from there on might go through zero
   std::uint64_t rest = 0;
   for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
-    if (kind_of(table_[tile]) != place_kind::never_stored) continue;
+    if (kind_of(table_[tile]) != tile_location::never_stored) continue;
     const std::uint64_t begin = end;
     const std::uint64_t size = offset_of(table_[tile]);
     end += size;
@@ -113,23 +113,23 @@ std::uint64_t tile_placer::place_piece(place_kind where, std::uint64_t* claimed,
 }
 
 bool tile_placer::in_slot(std::int64_t tile) const noexcept {
-  return kind_of(table_[tile]) == place_kind::slot;
+  return kind_of(table_[tile]) == tile_location::slot;
 }
 
 void tile_placer::lose(std::int64_t tile) noexcept {
-  table_[tile] = make_entry(place_kind::never_stored, 0);
+  table_[tile] = make_entry(tile_location::never_stored, 0);
 }
 
 std::uint8_t* tile_placer::payload(std::int64_t tile) const noexcept {
   const std::uint64_t offset = offset_of(table_[tile]);
   switch (kind_of(table_[tile])) {
-    case place_kind::slot:
+    case tile_location::slot:
       return static_cast<std::uint8_t*>(output_.data) + offset;
-    case place_kind::arena:
+    case tile_location::arena:
       return static_cast<std::uint8_t*>(output_.overflow->data) + offset;
-    case place_kind::host:
+    case tile_location::host:
       return static_cast<std::uint8_t*>(output_.overflow->host_data) + offset;
-    case place_kind::never_stored:
+    case tile_location::never_stored:
       break;
   }
   return nullptr;
@@ -156,21 +156,21 @@ const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_
   const std::uint8_t* base = nullptr;
   std::uint64_t limit = 0;
   switch (kind_of(entry)) {
-    case place_kind::slot:
+    case tile_location::slot:
       base = data;
       limit = offset < layout.fixed_bytes() ? 0 : usable(input.bytes);
       break;
-    case place_kind::arena:
+    case tile_location::arena:
       if (input.overflow == nullptr) break;
       base = static_cast<const std::uint8_t*>(input.overflow->data);
       limit = usable(input.overflow->bytes);
       break;
-    case place_kind::host:
+    case tile_location::host:
       if (input.overflow == nullptr) break;
       base = static_cast<const std::uint8_t*>(input.overflow->host_data);
       limit = usable(input.overflow->host_bytes);
       break;
-    case place_kind::never_stored:
+    case tile_location::never_stored:
       status = status_capacity;
       return nullptr;
   }
@@ -189,9 +189,9 @@ bool lies_in_slot(const const_encoded_view& input, const std::uint8_t* payload, 
 
 const float* packed_values(const tile_layout& layout, const const_encoded_view& input,
                            const std::uint8_t* payload, std::int64_t count, float* buffer) noexcept {
-  const std::size_t wanted = (static_cast<std::size_t>(count) + packed_slack) * sizeof(float);
+  const std::size_t needed = (static_cast<std::size_t>(count) + packed_slack) * sizeof(float);
   const bool in_place = layout.values.format == value_format::source && layout.values.source == dtype::f32 &&
-                        lies_in_slot(input, payload, wanted);
+                        lies_in_slot(input, payload, needed);
   if (in_place) return reinterpret_cast<const float*>(payload);
   layout.values.load(payload, count, buffer);
   std::fill_n(buffer + count, packed_slack, 0.0F);

@@ -19,7 +19,7 @@ struct tile_layout {
   value_codec values;
   bool columns = false;  ///< csr: payloads end with a byte per value
   std::int64_t elements = 0;
-  std::size_t table_offset = 0;  ///< behind bitmap's mask plane or csr's row ends
+  std::size_t table_offset = 0;  ///< where bitmap's mask plane or csr's row ends stop
 
   std::int64_t tiles() const noexcept { return tile_count(elements); }
   std::int64_t length(std::int64_t tile) const noexcept {
@@ -42,14 +42,14 @@ tile_layout layout_of(const encoding& e, dtype source, std::int64_t elements) no
 // --- writing ---------------------------------------------------------------------------------------------
 
 /// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena, and of
-/// the host overflow behind it, are known only when all others are, because their pieces are claimed at once.
+/// the host overflow after it, are known only when all others are, because their regions are claimed at once.
 class tile_placer {
  public:
   tile_placer(const tile_layout& layout, const encoded_view& output);
 
-  /// Replaces the counts in table entries [begin, end) by places.
+  /// Replaces the counts in table entries [begin, end) by locations.
   void place(std::int64_t begin, std::int64_t end) noexcept;
-  /// To be called after all tiles: claims the pieces and places what did not fit the slot. Returns true if
+  /// To be called after all tiles: claims the regions and places what did not fit the slot. Returns true if
   /// there were such tiles.
   bool place_overflow() noexcept;
 
@@ -70,10 +70,10 @@ class tile_placer {
   void report() const noexcept;
 
  private:
-  /// Claims `wanted` bytes of a region for the tiles that have no place yet. Returns the bytes of those that
-  /// still have none.
-  std::uint64_t place_piece(place_kind where, std::uint64_t* claimed, std::uint64_t bytes,
-                            std::uint64_t wanted) noexcept;
+  /// Claims `needed` bytes of a region for the tiles that have no location yet. Returns the bytes of those
+  /// that still have none.
+  std::uint64_t place_region(tile_location where, std::uint64_t* claimed, std::uint64_t bytes,
+                             std::uint64_t needed) noexcept;
 
   const tile_layout& layout_;
   const encoded_view& output_;
@@ -86,7 +86,7 @@ class tile_placer {
 
 /// Of one tile: csr's f32 values with their columns.
 inline constexpr std::size_t most_payload_bytes = tile_elements * 5;
-/// Bytes that may be written behind a payload that both() writes.
+/// Bytes that may be written past a payload that both() writes.
 inline constexpr std::size_t write_slack = 64;
 
 /// How many of the values [first, first + length) are not +0; length <= tile_elements.
@@ -118,7 +118,7 @@ struct tile_contents {
 };
 
 /// Decodes one tile. `values` receives all `length` values, exactly as stored or widened; `present`, if not
-/// null, one bit per element that has a value (tile_elements / 8 bytes; bits behind the last element mean
+/// null, one bit per element that has a value (tile_elements / 8 bytes; bits past the last element mean
 /// nothing). On an error all values are +0 and nothing is present. Those of csr go to the caches in any case.
 tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                           float* values, std::uint8_t* present,

@@ -66,7 +66,7 @@ struct value_codec {
   void load(const std::uint8_t* stored, std::int64_t count, float* values) const noexcept {
     load(stored, stored + scale_bytes(count), count, values);
   }
-  /// The same with scales (MX formats only) and elements apart.
+  /// The same with scales (MX formats only) and elements separate.
   void store(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
              destination to = destination::caches) const noexcept;
   void load(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count, float* values,

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Tensors of f32, f16 and bf16 as runs of f32. Every 16-bit value has its exact f32, NaN payloads included,
-/// so one set of inner loops serves all three types. Internal to the encoders room.
+/// so one set of inner loops serves all three types. Internal to the encoders module.
 
 #include "encoders/detail.hpp"
 #include "encoders/format/run_loops.hpp"
@@ -72,7 +72,7 @@ class value_output {
     compute(to, where_);
     write_values(y_, first, length, to, how_);
   }
-  /// Behind the runs of a thread.
+  /// After the runs of a thread.
   void finish() const noexcept { finish_streams(where_); }
 
  private:

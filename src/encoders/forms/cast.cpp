@@ -8,15 +8,15 @@ namespace stash::detail {
 namespace {
 
 /// Where the parts of a run lie. Without scales `scales` means nothing.
-struct run_place {
+struct run_offsets {
   std::size_t scales, elements;
 };
 
-run_place place_of_run(const value_codec& codec, std::int64_t elements, std::int64_t first) noexcept {
+run_offsets offsets_of_run(const value_codec& codec, std::int64_t elements, std::int64_t first) noexcept {
   return {codec.scale_bytes(first), pad16(codec.scale_bytes(elements)) + codec.element_bytes(first)};
 }
 
-/// finish() runs on each thread behind its runs.
+/// finish() runs on each thread after its runs.
 template <class Body, class Finish>
 void for_each_cast_run(const value_codec& codec, std::int64_t elements, const execution_context& context,
                        const Body& body, const Finish& finish) {
@@ -40,7 +40,7 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
   const destination to = destination_of_smaller(elements);
   const auto store_run = [&](std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
-    const run_place at = place_of_run(codec, elements, first);
+    const run_offsets at = offsets_of_run(codec, elements, first);
     codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements,
                 to);
   };
@@ -52,7 +52,7 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
 
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
                    std::int64_t first, std::int64_t length, float* values, destination to) noexcept {
-  const run_place at = place_of_run(codec, elements, first);
+  const run_offsets at = offsets_of_run(codec, elements, first);
   codec.load(stored + at.scales, stored + at.elements, length, values, to);
 }
 

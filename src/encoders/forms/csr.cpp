@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/encode_tiles.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash::detail {
@@ -49,7 +49,7 @@ tile_rows read_rows(const tile_layout& layout, const const_encoded_view& input, 
 }
 
 /// True if a column lies beyond the end of its row, as it can in the last, shorter one.
-bool any_column_behind(const std::uint8_t* columns, std::int64_t count, std::int64_t row_length) noexcept {
+bool any_column_past_row(const std::uint8_t* columns, std::int64_t count, std::int64_t row_length) noexcept {
   if (row_length == csr_row_elements) return false;
   return std::any_of(columns, columns + count, [=](std::uint8_t column) { return column >= row_length; });
 }
@@ -129,11 +129,11 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
   };
   const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
   const auto fill = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload,
-                        bool may_write_behind) {
+                        bool may_write_past) {
     alignas(run_alignment) float buffer[tile_elements];
     alignas(run_alignment) float packed[tile_elements + packed_slack];
     alignas(run_alignment) std::uint8_t columns[tile_elements + packed_slack];
-    const bool in_place = as_they_are && may_write_behind;
+    const bool in_place = as_they_are && may_write_past;
     const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length,
                                                   in_place ? reinterpret_cast<float*>(payload) : packed,
                                                   columns, row_ends + tile * rows_per_tile);
@@ -188,11 +188,11 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
     const std::int64_t first = row * csr_row_elements;
     const std::int64_t row_length = std::min(csr_row_elements, length - first);
     const std::int64_t in_row = rows.end[static_cast<std::size_t>(row)] - begin;
-    if (any_column_behind(columns + begin, in_row, row_length)) return nothing(status_corrupt);
+    if (any_column_past_row(columns + begin, in_row, row_length)) return nothing(status_corrupt);
     // What a row with columns out of order says is nowhere written, but all back ends make the same of it.
     const bool in_order = values == nullptr || fast.columns_rise(columns + begin, in_row);
-    std::uint8_t unwanted[row_mask_bytes];
-    std::uint8_t* const row_bits = present == nullptr ? unwanted : present + row * row_mask_bytes;
+    std::uint8_t unused[row_mask_bytes];
+    std::uint8_t* const row_bits = present == nullptr ? unused : present + row * row_mask_bytes;
     if (present != nullptr || !in_order) fast.mark_columns(columns + begin, in_row, row_bits);
     if (!in_order) {
       fast.expand(packed + begin, row_bits, row_length, values + first, destination::caches);
@@ -211,15 +211,15 @@ namespace stash {
 
 namespace {
 
-/// Entries behind the last element are not written.
-void check_export_apart(std::string_view function, const encoding& e, const const_encoded_view& input,
-                        std::int64_t elements, const csr32_view& output) {
+/// Entries past the last element are not written.
+void check_export_overlap(std::string_view function, const encoding& e, const const_encoded_view& input,
+                          std::int64_t elements, const csr32_view& output) {
   using namespace detail;
   const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(output.capacity, 0, elements));
   const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
   call_memory memory(function);
-  pieces_of_stored("input", e, output.type, elements, input, use::read, use::read,
-                   [&memory](const piece& p) { memory.add(p); });
+  accesses_of_stored("input", e, output.type, elements, input, use::read, use::read,
+                     [&memory](const memory_access& p) { memory.add(p); });
   memory.writes("output.row_offsets", output.row_offsets, (rows + 1) * sizeof(std::uint32_t))
       .writes("output.columns", output.columns, entries * sizeof(std::uint32_t))
       .writes("output.values", output.values, entries * size_of(output.type));
@@ -241,11 +241,11 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
   if (output.row_offsets == nullptr) {
     fail(errc::invalid_argument, function, "output.row_offsets", "an array", "a null pointer");
   }
-  check_export_apart(function, e, input, elements, output);
+  check_export_overlap(function, e, input, elements, output);
   if (on_device(context)) {
     if (output.capacity < 0 ||
         (output.capacity > 0 && (output.columns == nullptr || output.values == nullptr))) {
-      fail(errc::invalid_argument, function, "output", "room for at least 0 entries, with arrays",
+      fail(errc::invalid_argument, function, "output", "capacity for at least 0 entries, with arrays",
            fmt::format("capacity {}", output.capacity));
     }
     device::csr_export32(e, input, elements, output, context);

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/format/philox.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {

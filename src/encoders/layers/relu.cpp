@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/format/convert.hpp"
@@ -14,6 +13,7 @@
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
 #include "encoders/layers/sign_source.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
 namespace stash {
@@ -39,8 +39,8 @@ void check_backward(std::string_view function, const const_tensor_view& dy, cons
   call_memory(function).reads("dy", dy).reads(values_name, values).writes_in_place("dx", dx, "dy");
 }
 
-void check_stash_apart(std::string_view function, const const_tensor_view& dy, const map_stash& stash,
-                       const tensor_view& dx) {
+void check_stash_overlap(std::string_view function, const const_tensor_view& dy, const map_stash& stash,
+                         const tensor_view& dx) {
   call_memory memory(function);
   add_stash(memory.reads("dy", dy), stash).writes_in_place("dx", dx, "dy");
 }
@@ -142,7 +142,7 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_sign_source(relu_backward_name, source, context.space);
-  check_stash_apart(relu_backward_name, dy, source, dx);
+  check_stash_overlap(relu_backward_name, dy, source, dx);
   if (on_device(context)) return device::relu_backward(dy, e, stash, dx, rule, context);
   backward(
       dy, dx, rounding::exact, context,
@@ -179,8 +179,8 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   forward(
       x, y, mask, rounding::result, context,
       [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
-        std::uint8_t unwanted[tile_elements / 8];
-        if (bits == nullptr) bits = unwanted;
+        std::uint8_t unused[tile_elements / 8];
+        if (bits == nullptr) bits = unused;
         fast.scale_with_bits(values, length, slope, target, bits, where);
       });
 } catch (...) {
@@ -194,7 +194,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
   check_sign_source(leaky_backward_name, source, context.space);
-  check_stash_apart(leaky_backward_name, dy, source, dx);
+  check_stash_overlap(leaky_backward_name, dy, source, dx);
   if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
   backward(
       dy, dx, rounding::result, context,
@@ -255,7 +255,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_range_source(clip_backward_name, source, context.space);
-  check_stash_apart(clip_backward_name, dy, source, dx);
+  check_stash_overlap(clip_backward_name, dy, source, dx);
   std::tie(lower, upper) = rounded_bounds(dy.type, lower, upper);
   if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
   backward(

@@ -85,8 +85,8 @@ void check_sign_source(std::string_view function, const map_stash& s, memory_spa
 }
 
 call_memory& add_stash(call_memory& memory, const map_stash& s) {
-  pieces_of_stored("stash", s.how, s.type, s.elements, s.stash, use::read, use::read,
-                   [&memory](const piece& p) { memory.add(p); });
+  accesses_of_stored("stash", s.how, s.type, s.elements, s.stash, use::read, use::read,
+                     [&memory](const memory_access& p) { memory.add(p); });
   return memory;
 }
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::detail {
@@ -30,7 +30,7 @@ void check_sign_source(std::string_view function, const map_stash& source,
 call_memory& add_stash(call_memory& memory, const map_stash& source);
 
 /// The bits of tile `tile` of `length` elements: bit i is set where the gradient passes under the rule. They
-/// lie in the stash or in `buffer` (tile_elements / 8 bytes); bits behind the last element mean nothing.
+/// lie in the stash or in `buffer` (tile_elements / 8 bytes); bits past the last element mean nothing.
 /// Corrupt tiles set the report's status and pass nothing.
 const std::uint8_t* read_pass_bits(const map_stash& source, std::int64_t tile, std::int64_t length,
                                    std::uint8_t* buffer);

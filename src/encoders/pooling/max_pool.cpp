@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "encoders/apart.hpp"
 #include "encoders/device/device.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/pooling/pool_backward.hpp"
 #include "encoders/pooling/pool_general_backward.hpp"
 #include "encoders/public_call.hpp"

@@ -110,8 +110,8 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   // Cuts cost the windows across them a second look, so ranges are long in terms of the kernel.
   const std::int64_t row_elements = s.columns.in * s.channels;
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
-  const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
-  const bool written_once = apart || way == backward_way::gather;
+  const bool disjoint = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
+  const bool written_once = disjoint || way == backward_way::gather;
   const destination where = written_once ? destination_of(dx.elements(), context) : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;

@@ -8,7 +8,7 @@
 namespace stash::detail {
 namespace {
 
-/// True if windows [0, axis.out), none of which starts behind x, have a tap in x each.
+/// True if windows [0, axis.out), none of which starts past x, have a tap in x each.
 bool all_reach_x(const general_axis& axis) noexcept {
   const auto reaches = [&](std::int64_t window) { return axis.first_tap(window) < axis.last_tap(window); };
   if (!reaches(0)) return false;
@@ -33,11 +33,11 @@ void check_general_axis(std::string_view function, std::string_view name, const 
     bad("kernel, stride and dilation above 0 and padding not below 0");
   if (axis.out == 0) return;
   // Divided, because the product may overflow.
-  const bool starts_behind = axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride;
-  if (starts_behind || !all_reach_x(axis)) bad("at least one tap of x in every window");
+  const bool starts_past_x = axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride;
+  if (starts_past_x || !all_reach_x(axis)) bad("at least one tap of x in every window");
 }
 
-/// `pixels` runs of `channels` values, `step` apart.
+/// `pixels` runs of `channels` values, one every `step` values.
 template <class T>
 void gather(const T* from, std::int64_t step, std::int64_t pixels, std::int64_t channels, T* to) noexcept {
   if (step == channels || pixels == 1) {
@@ -146,18 +146,18 @@ void window_search::find(const pooled_run& run, float* best, std::uint8_t* taps)
   const bool in_place =
       x_.type == dtype::f32 && b.z_end - b.z_begin == 1 && run.channels >= in_place_channels;
   const std::int64_t end = run.ox + run.pixels;
-  pooled_run stretch = run;
-  for (; stretch.ox < end; stretch.ox += stretch.pixels) {
-    const bool whole = stretch.ox >= c.first_whole() && stretch.ox < c.last_whole();
-    stretch.pixels = whole ? std::min(end, c.last_whole()) - stretch.ox : 1;
-    b.x_begin = c.first_tap(stretch.ox);
-    b.x_end = c.last_tap(stretch.ox);
-    const std::int64_t done = (stretch.ox - run.ox) * run.channels;
-    std::uint8_t* stretch_taps = taps == nullptr ? nullptr : taps + done;
+  pooled_run part = run;
+  for (; part.ox < end; part.ox += part.pixels) {
+    const bool whole = part.ox >= c.first_whole() && part.ox < c.last_whole();
+    part.pixels = whole ? std::min(end, c.last_whole()) - part.ox : 1;
+    b.x_begin = c.first_tap(part.ox);
+    b.x_end = c.last_tap(part.ox);
+    const std::int64_t done = (part.ox - run.ox) * run.channels;
+    std::uint8_t* part_taps = taps == nullptr ? nullptr : taps + done;
     if (in_place) {
-      find_in_place(stretch, b, best + done, stretch_taps);
+      find_in_place(part, b, best + done, part_taps);
     } else {
-      find_in_copies(stretch, b, best + done, stretch_taps);
+      find_in_copies(part, b, best + done, part_taps);
     }
   }
 }
@@ -218,7 +218,7 @@ void window_search::find_in_copy(const pooled_run& run, const box& b, float* bes
     for (std::int64_t ky = b.y_begin; ky < b.y_end; ++ky) {
       for (std::int64_t kx = b.x_begin; kx < b.x_end; ++kx) {
         if (filled == copied_taps) {
-          // The maximum so far stands for its taps; only values are wanted of windows as large as that.
+          // The maximum so far stands for its taps; only the values of windows as large as that are needed.
           find_maximum();
           std::memcpy(copy, best, static_cast<std::size_t>(count) * sizeof(float));
           filled = 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Max pooling in every layout, rank and type: depth, dilation, channels first, 16-bit. Two-dimensional
-/// undilated channels-last f32 has faster loops of its own (pool_loops.hpp) with the same results.
+/// Max pooling in every layout, rank and type: depth, dilation, NCHW, 16-bit. Two-dimensional
+/// undilated NHWC f32 has faster loops of its own (pool_loops.hpp) with the same results.
 ///
-/// A map with its channels first is one with a single channel and as many samples as there were channels.
+/// An NCHW map is one with a single channel and as many samples as there were channels.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct general_axis {
 
   /// Position of a window's tap 0; negative in the padding.
   std::int64_t origin(std::int64_t window) const noexcept { return window * stride - pad; }
-  /// The first tap of a window that lies at `position` or behind; at most `kernel`.
+  /// The first tap of a window that lies at `position` or after; at most `kernel`.
   std::int64_t tap_from(std::int64_t window, std::int64_t position) const noexcept {
     const std::int64_t distance = position - origin(window);
     return distance <= 0 ? 0 : std::min(kernel, (distance - 1) / dilation + 1);
@@ -33,8 +33,8 @@ struct general_axis {
   /// Windows [first_whole, last_whole) have all their taps in x; none if they cross.
   std::int64_t first_whole() const noexcept { return (pad + stride - 1) / stride; }
   std::int64_t last_whole() const noexcept {
-    const std::int64_t room = in - 1 - reach() + pad;
-    return room < 0 ? 0 : std::min(out, room / stride + 1);
+    const std::int64_t space = in - 1 - reach() + pad;
+    return space < 0 ? 0 : std::min(out, space / stride + 1);
   }
   /// All windows with a tap in positions [begin, end) are among [first_window, last_window).
   std::int64_t first_window(std::int64_t begin) const noexcept {
@@ -81,7 +81,7 @@ class window_search {
   window_search(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu, bool taps)
       : shape_(&s), x_(x), pitch_(s.pitch(x)), maximum_(maximum_for(rule, relu, taps)) {}
 
-  /// A run of at most run_elements values, in one row; `taps` is null if they are not wanted.
+  /// A run of at most run_elements values, in one row; `taps` is null if they are not needed.
   void find(const pooled_run& run, float* best, std::uint8_t* taps) const noexcept;
 
  private:

@@ -28,12 +28,12 @@ gradient_blocks::gradient_blocks(const general_shape& s) noexcept : shape_(&s) {
   first_step_ = c.pad / phases_;
   last_step_ = (c.in - 1 + c.pad) / phases_ + 1;
   // Where windows overlap, those at a block's edge are looked at twice: a block is high as well as wide.
-  constexpr std::int64_t wanted_rows = 8;
-  std::int64_t room = block_elements / (phases_ * channels_);
-  steps_ = std::clamp<std::int64_t>(room / std::min(s.rows.in, wanted_rows), 1, last_step_ - first_step_);
-  room /= steps_;
-  rows_ = std::min(s.rows.in, room);
-  slices_ = std::min(s.depth.in, room / rows_);
+  constexpr std::int64_t target_rows = 8;
+  std::int64_t space = block_elements / (phases_ * channels_);
+  steps_ = std::clamp<std::int64_t>(space / std::min(s.rows.in, target_rows), 1, last_step_ - first_step_);
+  space /= steps_;
+  rows_ = std::min(s.rows.in, space);
+  slices_ = std::min(s.depth.in, space / rows_);
 }
 
 std::int64_t gradient_blocks::count() const noexcept {

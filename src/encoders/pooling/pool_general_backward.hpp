@@ -37,7 +37,7 @@ class gradient_blocks {
   std::int64_t channels_, steps_, rows_, slices_;  ///< of a block
 };
 
-/// The sums of one block. Positions with the same phase lie side by side, because that is how the windows
+/// The sums of one block. Positions with the same phase are contiguous, because that is how the windows
 /// of a row reach them: windows in a row send to positions in a row.
 class block_sums {
  public:

@@ -42,7 +42,7 @@ inline first_visits visits_of(const pool_shape& s, std::int64_t oy, std::int64_t
   return {oy == 0 ? 0 : s.rows.kernel - s.rows.stride, ox == 0 ? 0 : s.columns.kernel - s.columns.stride};
 }
 
-/// Window (oy, ox) and those behind it, at most `most`, that have its taps and visit the same ones first.
+/// Window (oy, ox) and those after it, at most `most`, that have its taps and visit the same ones first.
 /// The pitches are those of the map with the windows and of the pooled one.
 inline window_row windows_like(const pool_shape& s, std::int64_t oy, std::int64_t ox, std::int64_t most,
                                std::int64_t pitch, std::int64_t pooled_pitch) noexcept {
@@ -73,7 +73,7 @@ inline max_function maximum_with_codes_for(framework_rule rule) noexcept {
 
 // --- forward ---------------------------------------------------------------------------------------------
 
-/// Planes that forward fills; null ones are not wanted.
+/// Planes that forward fills; null ones are not filled.
 struct pool_planes {
   std::uint8_t* index = nullptr;
   int index_bits = 2;
@@ -159,7 +159,7 @@ class tap_stage {
   alignas(run_alignment) std::array<std::uint8_t, capacity + group_elements> taps_;
 };
 
-/// As many whole pixels as a run has room for, or one.
+/// As many whole pixels as fit in a run, or one.
 inline std::int64_t pixels_of_run(const pool_shape& s) noexcept {
   return std::max<std::int64_t>(1, run_elements / s.channels);
 }

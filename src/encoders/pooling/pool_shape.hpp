@@ -43,7 +43,7 @@ struct pool_shape {
 pool_shape check_pool(std::string_view function, std::string_view x_name, const const_tensor_view& x,
                       std::string_view y_name, const const_tensor_view& y, const pool_window& window);
 
-/// A map with its channels first must be dense.
+/// An NCHW map must be dense.
 void check_pool_pitch(std::string_view function, std::string_view name, const const_tensor_view& view,
                       const pool_window& window);
 

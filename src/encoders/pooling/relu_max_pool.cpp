@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "encoders/apart.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/layers/sign_source.hpp"
+#include "encoders/overlap_check.hpp"
 #include "encoders/pooling/pool_backward.hpp"
 #include "encoders/pooling/pool_general_backward.hpp"
 #include "encoders/public_call.hpp"

@@ -56,12 +56,12 @@ struct first_choice {
 };
 
 first_choice choose_first() noexcept {
-  const char* wanted = std::getenv("STASH_CPU_TARGET");
+  const char* requested = std::getenv("STASH_CPU_TARGET");
   const auto known = simd_targets();
   const run_loops* best = known.empty() ? &scalar_loops : known.front().version;
-  if (wanted == nullptr || *wanted == '\0') return {best, nullptr};
-  const run_loops* named = find(wanted);
-  if (named == nullptr) return {best, wanted};
+  if (requested == nullptr || *requested == '\0') return {best, nullptr};
+  const run_loops* named = find(requested);
+  if (named == nullptr) return {best, requested};
   return {named, nullptr};
 }
 

@@ -184,8 +184,8 @@ void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destin
     bytes -= some;
   };
   if (where == destination::memory) {
-    const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
-    copy_some(std::min(bytes, (line - behind) % line));
+    const auto offset_in_line = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
+    copy_some(std::min(bytes, (line - offset_in_line) % line));
     const hn::CappedTag<std::uint8_t, static_cast<std::size_t>(line)> d;
     constexpr std::int64_t vector = hn::MaxLanes(d);
     for (; bytes >= line; bytes -= line, from += line, to += line) {
@@ -199,7 +199,7 @@ void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destin
 /// Values of so many groups that their bits fill bytes.
 constexpr std::int64_t listed_block = std::max<std::int64_t>(8, group_lanes);
 
-/// Stores the non-zeros of a block of values, moves `packed` behind them, and returns their bits.
+/// Stores the non-zeros of a block of values, moves `packed` after them, and returns their bits.
 HWY_INLINE unsigned pack_nonzero(const float* values, float*& packed, sign_search& seen) {
   const floats d;
   const words du;
@@ -299,8 +299,8 @@ HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std
   }
 }
 
-// Not by way of fill_pieces(): twice as many stores would wait behind those to memory, and this loop has to
-// run far ahead of them.
+// Not by way of fill_chunks(): twice as many stores would wait after those to memory, and this loop
+// has to run far ahead of them.
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
             destination to) {
   if (goes_past(values, to)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed values of the narrow formats to where they stood, widened on the way. Widened first, they would be
-// stored and read back behind stores that wait for memory.
+// stored and read back after stores that wait for memory.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_widening-inl.hpp, so it has no guard.
 

@@ -27,7 +27,7 @@
 
 #include <hwy/cache_control.h>
 
-// The plain loops (scalar_loops) take the place of Highway's emulations.
+// The plain loops (scalar_loops) replace Highway's emulations.
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 HWY_BEFORE_NAMESPACE();

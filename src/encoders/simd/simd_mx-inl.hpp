@@ -58,7 +58,7 @@ constexpr std::int64_t four_groups = 4 * mx_group;
 struct group_origins {
   alignas(16) std::int32_t smallest_normal[run_elements / mx_group], anchor[run_elements / mx_group];
 
-  HWY_INLINE code_origin of(std::int64_t group) const {
+  HWY_INLINE code_origin for_group(std::int64_t group) const {
     return {set_lanes(smallest_normal[group]), hn::BitCast(shorts(), set_lanes(anchor[group]))};
   }
 };
@@ -119,8 +119,8 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
                                 const group_origins& origins, std::int64_t first, std::uint8_t* elements) {
   lane_vector unused = hn::Zero(lane_integers());
   for (std::int64_t i = 0; i < four_groups; i += block_values) {
-    const auto codes = block.convert(values + i, origins.of(first + i / mx_group),
-                                     origins.of(first + (i + block_values / 2) / mx_group), unused);
+    const auto codes = block.convert(values + i, origins.for_group(first + i / mx_group),
+                                     origins.for_group(first + (i + block_values / 2) / mx_group), unused);
     group_packing<Elements::bits>::store(codes, elements + i * Elements::bits / 8,
                                          i + block_values < four_groups);
   }
@@ -147,7 +147,7 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     narrow_elements(block, values + i, origins, i / mx_group, to);
   }
   if (rest != 0) {
-    // Zeros behind the last value change neither its group's scale nor the bytes of other elements.
+    // Zeros past the last value change neither its group's scale nor the bytes of other elements.
     float in[four_groups] = {};
     std::uint8_t out_scales[4], out[static_cast<std::size_t>(bytes)];
     std::memcpy(in, values + whole, rest * sizeof(float));
@@ -185,13 +185,13 @@ class byte_elements {
 #if STASH_WIDENS_BY_HALVES
 
 /// Values of groups of six-bit elements: each is moved to the upper end of 16 bits by a multiplication and
-/// from there, with its sign, to its place in f16.
+/// from there, with its sign, to its position in f16.
 template <class Elements>
 class six_bit_elements {
  public:
   HWY_INLINE six_bit_elements() : moves_(hn::LoadDup128(shorts(), moves)) {
     for (std::size_t i = 0; i < parts; ++i)
-      bytes_[i] = hn::Load(code_bytes(), places.data() + i * hn::MaxLanes(code_bytes()));
+      bytes_[i] = hn::Load(code_bytes(), byte_indices.data() + i * hn::MaxLanes(code_bytes()));
   }
 
   template <bool Past>
@@ -217,7 +217,7 @@ class six_bit_elements {
   alignas(16) static constexpr std::int16_t moves[8] = {1024, 16, 64, 256, 1024, 16, 64, 256};
   /// For each of the 16 bits of a group the two bytes with its code. The second half of the group finds them
   /// from byte 8 on.
-  alignas(64) static constexpr std::array<std::uint8_t, 2 * mx_group> places = [] {
+  alignas(64) static constexpr std::array<std::uint8_t, 2 * mx_group> byte_indices = [] {
     std::array<std::uint8_t, 2 * mx_group> bytes{};
     constexpr std::uint8_t first_byte[4] = {0, 0, 1, 2}, none = 0x80;
     for (std::size_t v = 0; v < mx_group; ++v) {
@@ -288,7 +288,7 @@ class small_elements {
   alignas(16) static constexpr byte_table lower_bytes[2] = {bytes_of_values<Elements>(0, 16),
                                                             bytes_of_values<Elements>(16, 16)};
 
-  /// Interleaving works within 16 bytes: puts what shall follow each other into the same places of both.
+  /// Interleaving works within 16 bytes: puts what shall follow each other into the same positions of both.
   static HWY_INLINE element_vector alternate_blocks(element_vector codes) {
     if constexpr (element_count == 16) return codes;
     alignas(32) static constexpr std::int32_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -308,8 +308,8 @@ class small_elements {
     } else {
       // An index with its highest bit finds zero.
       const auto other_table = hn::ShiftLeft<3>(hn::BitCast(d16, hn::And(codes, hn::Set(d8, 0x10))));
-      const element_vector place = hn::And(codes, hn::Set(d8, 0x0f));
-      const element_vector first = hn::Or(place, hn::BitCast(d8, other_table));
+      const element_vector low_bits = hn::And(codes, hn::Set(d8, 0x0f));
+      const element_vector first = hn::Or(low_bits, hn::BitCast(d8, other_table));
       const element_vector second = hn::Xor(first, hn::Set(d8, 0x80));
       const auto sign = hn::ShiftLeft<2>(hn::BitCast(d16, hn::And(codes, hn::Set(d8, 0x20))));
       upper = hn::Or(hn::TableLookupBytesOr0(upper_[0], first), hn::TableLookupBytesOr0(upper_[1], second));

@@ -21,7 +21,7 @@ using element_lanes = hn::CappedTag<std::uint8_t, mx_group>;
 using element_vector = hn::Vec<element_lanes>;
 constexpr std::int64_t element_count = hn::MaxLanes(element_lanes());
 
-/// Pairs of codes of Bits bits, one behind the other in 16.
+/// Pairs of codes of Bits bits, one after the other in 16.
 template <int Bits>
 HWY_INLINE short_vector join_pairs(code_vector codes) {
 #if HWY_ARCH_X86
@@ -41,7 +41,7 @@ HWY_INLINE short_vector join_pairs(code_vector codes) {
 }
 
 /// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, and may
-/// write up to four bytes behind them if `more` follow; unpack() gives element_count codes of the group at
+/// write up to four bytes past them if `more` follow; unpack() gives element_count codes of the group at
 /// `in`, from code `first` on.
 template <int Bits>
 struct group_packing;
@@ -75,8 +75,8 @@ struct group_packing<6> {
     const code_bytes d8;
     const lane_integers d32;
     const lane_vector joined = half_sum<0, 12>()(hn::BitCast(d32, join_pairs<6>(codes)));
-    alignas(16) static constexpr places together = {0,  1,  2,  4,  5,    6,    8,    9,
-                                                    10, 12, 13, 14, none, none, none, none};
+    alignas(16) static constexpr byte_indices together = {0,  1,  2,  4,  5,    6,    8,    9,
+                                                          10, 12, 13, 14, none, none, none, none};
     const lane_vector twelve =
         hn::BitCast(d32, hn::TableLookupBytes(hn::BitCast(d8, joined), hn::LoadDup128(d8, together.data())));
     const hn::Half<lane_integers> half;
@@ -97,17 +97,17 @@ struct group_packing<6> {
   }
   static HWY_INLINE element_vector unpack(const std::uint8_t* in, std::int64_t first) {
     // The second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
-    alignas(32) static constexpr places apart[2] = {
+    alignas(32) static constexpr byte_indices spread[2] = {
         {0, 1, 2, none, 3, 4, 5, none, 6, 7, 8, none, 9, 10, 11, none},
         {4, 5, 6, none, 7, 8, 9, none, 10, 11, 12, none, 13, 14, 15, none}};
     const element_lanes d8;
     const element_vector joined = load_twelves(d8, in, first);
-    return split(hn::TableLookupBytes(joined, hn::Load(d8, apart[first / element_count].data())));
+    return split(hn::TableLookupBytes(joined, hn::Load(d8, spread[first / element_count].data())));
   }
 
  private:
   using bytes16 = hn::CappedTag<std::uint8_t, 16>;
-  using places = std::array<std::uint8_t, 16>;
+  using byte_indices = std::array<std::uint8_t, 16>;
   static constexpr std::uint8_t none = 0x80;
 
   /// In every 16 bytes of a vector twelve of codes, which begin there or four bytes later.

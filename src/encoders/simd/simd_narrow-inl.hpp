@@ -33,7 +33,7 @@ void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stor
   const codes block;
   const code_origin origin = origin_of<Format>();
   lane_vector largest = hn::Zero(lane_integers());
-  fill_pieces<256>(
+  fill_chunks<256>(
       count, stored, where, [&](std::int64_t first, std::int64_t n, std::uint8_t* some) HWY_ATTR {
         convert_blocks<block_values>(
             values + first, n, some, where, [&](const float* from, std::uint8_t* to) HWY_ATTR {
@@ -142,7 +142,7 @@ HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::u
 template <underflow_rule Underflow>
 void narrow_with(const float* values, std::int64_t count, value_format format, std::uint8_t* stored,
                  destination to) {
-  constexpr std::int64_t piece = 128;
+  constexpr std::int64_t chunk = 128;
   if (format == value_format::fp8_e4m3) {
     narrow_to_bytes<fp8_e4m3_format, Underflow>(values, count, stored, to);
   } else if (format == value_format::fp8_e5m2) {
@@ -150,11 +150,11 @@ void narrow_with(const float* values, std::int64_t count, value_format format, s
   } else if (format == value_format::fp10) {
     narrow_to_words<Underflow>(values, count, reinterpret_cast<std::uint32_t*>(stored), to);
   } else if (format == value_format::bf16) {
-    fill_pieces<piece>(count, reinterpret_cast<std::uint16_t*>(stored), to,
+    fill_chunks<chunk>(count, reinterpret_cast<std::uint16_t*>(stored), to,
                        [&](std::int64_t first, std::int64_t n, std::uint16_t* some)
                            HWY_ATTR { narrow_to_bf16<Underflow>(values + first, n, some, to); });
   } else if (format == value_format::fp16) {
-    fill_pieces<piece>(count, reinterpret_cast<std::uint16_t*>(stored), to,
+    fill_chunks<chunk>(count, reinterpret_cast<std::uint16_t*>(stored), to,
                        [&](std::int64_t first, std::int64_t n, std::uint16_t* some)
                            HWY_ATTR { narrow_to_halves<Underflow>(values + first, n, some, to); });
   } else {

@@ -132,7 +132,7 @@ HWY_INLINE code_origin origin_of() {
 
 using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
 
-/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one behind the
+/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one after the
 /// other.
 template <std::int64_t Vectors>
 constexpr lane_numbers joined_lanes() {
@@ -180,7 +180,7 @@ class pair_rounding {
   }
 
  private:
-  /// What counts last mantissa bits is moved, so that the exponent fits its place above.
+  /// What counts last mantissa bits is moved, so that the exponent fits its position above.
   static constexpr int moved = 7 - Format::mantissa_bits;
 
   lane_vector magnitude_;

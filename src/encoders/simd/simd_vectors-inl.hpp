@@ -65,28 +65,29 @@ HWY_INLINE void fetch_ahead_to_write(const T* at, std::ptrdiff_t distance) {
 }
 
 /// compute(i, n, some) computes elements [i, i + n) of a run, which are then written to `to`. Past the caches
-/// they go in pieces: computed together, the lines of a whole run would not fit into the processor's queue of
-/// stores (64 on Zen 4), and the last ones would wait until the first ones reach memory. Pieces of 512 values
-/// of f32 took up to 1.5 times as long as those of 128. `i` is a multiple of Piece, which is one of a line's
+/// they go in chunks: computed together, the lines of a whole run would not fit into the processor's queue of
+/// stores (64 on Zen 4), and the last ones would wait until the first ones reach memory. Chunks of 512 values
+/// of f32 took up to 1.5 times as long as those of 128. `i` is a multiple of Chunk, which is one of a line's
 /// elements.
-template <std::int64_t Piece, class T, class Compute>
-HWY_INLINE void fill_pieces(std::int64_t count, T* to, destination where, const Compute& compute) {
+template <std::int64_t Chunk, class T, class Compute>
+HWY_INLINE void fill_chunks(std::int64_t count, T* to, destination where, const Compute& compute) {
   if (where == destination::caches || count == 0) return compute(0, count, to);
   constexpr std::int64_t line = run_alignment / sizeof(T);
   constexpr std::int64_t vector = hn::MaxLanes(floats()) * sizeof(float) / sizeof(T);
-  static_assert(Piece % line == 0);
-  alignas(run_alignment) T some[static_cast<std::size_t>(Piece + line)];  // begins with a line of `to`
-  const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
+  static_assert(Chunk % line == 0);
+  alignas(run_alignment) T some[static_cast<std::size_t>(Chunk + line)];  // begins with a line of `to`
+  const auto offset_in_line =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
   // Of what is computed next: before it lie elements of a line that is not full yet.
-  std::int64_t begin = behind;
-  for (std::int64_t i = 0; i < count; i += Piece) {
-    const std::int64_t n = std::min(Piece, count - i);
+  std::int64_t begin = offset_in_line;
+  for (std::int64_t i = 0; i < count; i += Chunk) {
+    const std::int64_t n = std::min(Chunk, count - i);
     compute(i, n, some + begin);
     const std::int64_t end = begin + n;
     std::int64_t j = 0;
-    if (i == 0 && behind != 0) {
+    if (i == 0 && offset_in_line != 0) {
       j = std::min(line, end);
-      std::copy_n(some + behind, j - behind, to);
+      std::copy_n(some + offset_in_line, j - offset_in_line, to);
     }
     for (; j + line <= end; j += line) {
       for (std::int64_t k = j; k < j + line; k += vector) {
@@ -102,15 +103,15 @@ HWY_INLINE void fill_pieces(std::int64_t count, T* to, destination where, const 
 
 template <class Compute>
 HWY_INLINE void fill_run(std::int64_t count, float* to, destination where, const Compute& compute) {
-  fill_pieces<128>(count, to, where, compute);
+  fill_chunks<128>(count, to, where, compute);
 }
 
-/// True if whole vectors may be written to a place past the caches.
+/// True if whole vectors may be written to this address past the caches.
 HWY_INLINE bool goes_past(const float* values, destination to) {
   return to == destination::memory && reinterpret_cast<std::uintptr_t>(values) % sizeof(float_vector) == 0;
 }
 
-/// A vector to a place that it may be written to past the caches, if Past.
+/// A vector to an address that it may be written to past the caches, if Past.
 template <bool Past, class D>
 HWY_INLINE void store_vector(D d, hn::Vec<D> v, float* to) {
   if constexpr (Past) {

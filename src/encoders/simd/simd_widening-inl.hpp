@@ -261,10 +261,10 @@ void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* val
 
 /// For the lanes of the r-th vector: in which word the code is, and where it begins there.
 constexpr lane_numbers words_of(std::int64_t r) {
-  lane_numbers places{};
+  lane_numbers words{};
   for (std::int64_t j = 0; j < lane_count; ++j)
-    places[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
-  return places;
+    words[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
+  return words;
 }
 constexpr lane_numbers shifts_of(std::int64_t r) {
   lane_numbers shifts{};
@@ -272,7 +272,7 @@ constexpr lane_numbers shifts_of(std::int64_t r) {
     shifts[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) % 3 * 10);
   return shifts;
 }
-alignas(64) constexpr lane_numbers word_places[3] = {words_of(0), words_of(1), words_of(2)};
+alignas(64) constexpr lane_numbers word_indices[3] = {words_of(0), words_of(1), words_of(2)};
 alignas(64) constexpr lane_numbers code_shifts[3] = {shifts_of(0), shifts_of(1), shifts_of(2)};
 
 class word_values {
@@ -288,7 +288,7 @@ class word_values {
     const lane_integers di;
     const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
     for (std::size_t r = 0; r < 3; ++r) {
-      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, word_places[r].data()));
+      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, word_indices[r].data()));
       const auto shifted = hn::Shr(codes, hn::LoadU(di, code_shifts[r].data()));
       store_lanes_to<Past>(widen_codes<fp10_format>(shifted, rebias_, smallest_),
                            to + static_cast<std::int64_t>(r) * lane_count);
@@ -325,7 +325,7 @@ class word_values {
     const shorts8 d16;
     const hn::Repartition<std::uint8_t, shorts8> d8;
     const auto loaded = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from) + 8 * third);
-    const auto bytes = hn::TableLookupBytes(loaded, hn::Load(d8, places[third].data()));
+    const auto bytes = hn::TableLookupBytes(loaded, hn::Load(d8, byte_indices[third].data()));
     const auto moved = hn::Mul(hn::BitCast(d16, bytes), hn::Load(d16, moves[third].data()));
     return hn::And(moved, hn::Set(d16, 0xffc0));
   }
@@ -347,7 +347,7 @@ class word_values {
 #endif
   }
 
-  alignas(16) static constexpr auto places = [] {
+  alignas(16) static constexpr auto byte_indices = [] {
     std::array<std::array<std::uint8_t, 16>, 3> bytes{};
     for (std::size_t v = 0; v < values; ++v) {
       const auto from = static_cast<std::uint8_t>(v / 3 * 4 + v % 3 - v / 8 * 8);

@@ -15,11 +15,11 @@ namespace {
 
 /// Past the caches `to` has to be aligned to a vector.
 HWY_INLINE void store_words(lane_vector v, std::uint32_t* to, destination where) {
-  auto* const place = reinterpret_cast<std::int32_t*>(to);
+  auto* const target = reinterpret_cast<std::int32_t*>(to);
   if (where == destination::memory) {
-    hn::Stream(v, lane_integers(), place);
+    hn::Stream(v, lane_integers(), target);
   } else {
-    hn::StoreU(v, lane_integers(), place);
+    hn::StoreU(v, lane_integers(), target);
   }
 }
 
@@ -55,12 +55,12 @@ class word_block {
     return hn::Or(bounded_(pair.codes, pair.magnitudes), hn::BitCast(shorts(), sign));
   }
 
-  using places = std::array<std::int16_t, 2 * static_cast<std::size_t>(lane_count)>;
+  using lane_indices = std::array<std::int16_t, 2 * static_cast<std::size_t>(lane_count)>;
 
   /// Where round_pair() leaves the codes of 4 * lane_count values, for a half of the block's words: of the
   /// word's codes the ones numbered `low` and `high`.
-  static constexpr places places_of(std::int64_t half, std::int64_t low, std::int64_t high) {
-    places result{};
+  static constexpr lane_indices indices_of(std::int64_t half, std::int64_t low, std::int64_t high) {
+    lane_indices result{};
     for (std::int64_t j = 0; j < 2 * lane_count; ++j) {
       const std::int64_t value = j / 2 * 3 + (j % 2 == 0 ? low : high) + half * lane_count;
       const std::int64_t pair = value / (2 * lane_count), lane = value % lane_count;
@@ -70,17 +70,17 @@ class word_block {
     }
     return result;
   }
-  alignas(64) static constexpr places pair_places[2] = {places_of(0, 0, 1), places_of(1, 0, 1)};
-  alignas(64) static constexpr places third_places[2] = {places_of(0, 2, 2), places_of(1, 2, 2)};
+  alignas(64) static constexpr lane_indices pair_indices[2] = {indices_of(0, 0, 1), indices_of(1, 0, 1)};
+  alignas(64) static constexpr lane_indices third_indices[2] = {indices_of(0, 2, 2), indices_of(1, 2, 2)};
 
-  static HWY_INLINE lane_vector pick(short_vector first, short_vector second, const places& from) {
+  static HWY_INLINE lane_vector pick(short_vector first, short_vector second, const lane_indices& from) {
     const short_vector at = hn::Load(shorts(), from.data());
     return lane_vector{_mm512_permutex2var_epi16(first.raw, at.raw, second.raw)};
   }
   HWY_INLINE void combine(short_vector first, short_vector second, std::size_t half, std::uint32_t* to,
                           destination where) const {
-    const lane_vector pairs = words_(pick(first, second, pair_places[half]));
-    const lane_vector thirds = hn::And(pick(first, second, third_places[half]), set_lanes(-0x10000));
+    const lane_vector pairs = words_(pick(first, second, pair_indices[half]));
+    const lane_vector thirds = hn::And(pick(first, second, third_indices[half]), set_lanes(-0x10000));
     store_words(hn::Or(pairs, hn::ShiftLeft<4>(thirds)), to, where);
   }
 
@@ -94,7 +94,7 @@ class word_block {
 #else
 
 /// The same with the three values of a word in one lane of three vectors: no code has to be packed, and most
-/// of its way to its place in the word is part of a multiplication.
+/// of its way to its position in the word is part of a multiplication.
 template <underflow_rule Underflow>
 class word_block {
  public:
@@ -173,8 +173,8 @@ class word_block {
   }
 
 #if HWY_TARGET == HWY_AVX2
-  /// The values of word 3 j mod 7, or 7, in lane j: so the loads of each place in the words take other lanes,
-  /// and those of the second and third ones are the first one's moved by a value.
+  /// The values of word 3 j mod 7, or 7, in lane j: so the loads of each position in the words take other
+  /// lanes, and those of the second and third ones are the first one's moved by a value.
   static HWY_INLINE lane_vector load_every_third(const float* from) {
     const __m256 begin = _mm256_loadu_ps(from), middle = _mm256_loadu_ps(from + 7),
                  end = _mm256_loadu_ps(from + 14);

@@ -35,7 +35,7 @@ arena::arena(std::size_t bytes) {
   if (mapped == MAP_FAILED) {
     const std::error_code reason(errno, std::generic_category());
     throw error(errc::out_of_memory,
-                fmt::format("arena: bytes: expected room for {} bytes, got: {}", bytes, reason.message()));
+                fmt::format("arena: bytes: expected memory for {} bytes, got: {}", bytes, reason.message()));
   }
   data_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
@@ -54,14 +54,14 @@ arena arena::in_file(const std::string& folder, std::size_t bytes) {
                 fmt::format("arena: folder: expected one that files can be made in, got {} ({})",
                             shortened(folder, 1024), reason(errno)));
   }
-  // Room is taken now: a page that finds none later would end the process.
+  // Space is reserved now: a page that finds none later would end the process.
   const int refused = posix_fallocate(file, 0, static_cast<off_t>(bytes));
   void* mapped = MAP_FAILED;
   if (refused == 0) mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   const int code = refused != 0 ? refused : errno;
   close(file);
   if (mapped == MAP_FAILED) {
-    throw error(errc::out_of_memory, fmt::format("arena: bytes: expected room for {} bytes in {}, got: {}",
+    throw error(errc::out_of_memory, fmt::format("arena: bytes: expected memory for {} bytes in {}, got: {}",
                                                  bytes, folder, reason(code)));
   }
   result.data_ = static_cast<std::byte*>(mapped);

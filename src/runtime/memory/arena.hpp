@@ -20,7 +20,7 @@ class arena {
   explicit arena(std::size_t bytes);
   /// The same over a file without a name in `folder`, which goes when the arena does. The system may write
   /// its pages out, and they do not count as data of the process (RLIMIT_DATA). Throws error(io_failure)
-  /// naming the folder, or error(out_of_memory) if the file system has no room for `bytes`.
+  /// naming the folder, or error(out_of_memory) if the file system has no space for `bytes`.
   static arena in_file(const std::string& folder, std::size_t bytes);
   arena(arena&& other) noexcept;
   arena& operator=(arena&& other) noexcept;

@@ -29,7 +29,7 @@ class host_blocks {
   host_blocks& operator=(const host_blocks&) = delete;
 
   /// At least `bytes` bytes, aligned to 64. Blocks that are kept are given up before there is none; then the
-  /// block is empty. Throws what the memory resource throws beside error(out_of_memory).
+  /// block is empty. Throws what the memory resource throws besides error(out_of_memory).
   host_block take(std::size_t bytes);
   /// Takes back what take() returned.
   void give(host_block block) noexcept;
@@ -46,7 +46,7 @@ class host_blocks {
   memory_resource* memory_;
   std::size_t limit_;
   mutable std::mutex mutex_;
-  std::vector<host_block> kept_;  ///< has room for every block that is taken
+  std::vector<host_block> kept_;  ///< has capacity for every block that is taken
   std::size_t kept_bytes_ = 0, in_use_ = 0, blocks_ = 0, peak_ = 0;
 };
 

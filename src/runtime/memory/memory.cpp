@@ -57,8 +57,8 @@ class pinned_resource final : public memory_resource {
 /// Never destroyed: handles may outlive everything that is.
 template <class Resource>
 memory_resource& immortal() noexcept {
-  alignas(Resource) static unsigned char room[sizeof(Resource)];
-  static auto* const resource = new (room) Resource;
+  alignas(Resource) static unsigned char storage[sizeof(Resource)];
+  static auto* const resource = new (storage) Resource;
   return *resource;
 }
 
@@ -74,7 +74,7 @@ void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* 
   }
   const auto fail = [&](std::string_view got) {
     throw error(errc::out_of_memory,
-                fmt::format("memory_resource::allocate: bytes: expected room for {} bytes "
+                fmt::format("memory_resource::allocate: bytes: expected memory for {} bytes "
                             "aligned to {}, got {}",
                             bytes, alignment, got));
   };

@@ -10,34 +10,34 @@
 namespace stash::detail {
 namespace {
 
-/// Before a report is in its place, and after: the next place that is free.
-union place {
-  place* next;
+/// Holds a report while it is in use; otherwise the next free slot.
+union slot {
+  slot* next;
   encode_report report;
 };
 constexpr std::size_t page_bytes = 4096;
 
 std::mutex mutex;
-place* free_places = nullptr;
+slot* free_slots = nullptr;
 
 }  // namespace
 
 report_slot::report_slot() {
   const std::lock_guard lock(mutex);
-  if (free_places == nullptr) {
-    void* page = pinned_memory().allocate(page_bytes, alignof(place));
-    for (std::size_t i = 0; i < page_bytes / sizeof(place); ++i) {
-      free_places = std::construct_at(static_cast<place*>(page) + i, place{.next = free_places});
+  if (free_slots == nullptr) {
+    void* page = pinned_memory().allocate(page_bytes, alignof(slot));
+    for (std::size_t i = 0; i < page_bytes / sizeof(slot); ++i) {
+      free_slots = std::construct_at(static_cast<slot*>(page) + i, slot{.next = free_slots});
     }
   }
-  place* taken = free_places;
-  free_places = taken->next;
+  slot* taken = free_slots;
+  free_slots = taken->next;
   report_ = std::construct_at(&taken->report);
 }
 
 report_slot::~report_slot() {
   const std::lock_guard lock(mutex);
-  free_places = std::construct_at(reinterpret_cast<place*>(report_), place{.next = free_places});
+  free_slots = std::construct_at(reinterpret_cast<slot*>(report_), slot{.next = free_slots});
 }
 
 }  // namespace stash::detail

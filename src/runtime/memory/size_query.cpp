@@ -39,7 +39,7 @@ struct size_query::pending {
     try {
       arrived = detail::device::record_event(stream);
     } catch (...) {
-      // The place goes to somebody else, and the copy may still write.
+      // The slot goes to somebody else, and the copy may still write.
       detail::wait_quietly(stream);
       throw;
     }

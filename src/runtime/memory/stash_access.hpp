@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/memory/given_back.hpp"
+#include "runtime/memory/deferred_free.hpp"
 #include "stash/error.hpp"
 #include "stash/stashed_tensor.hpp"
 
@@ -15,7 +15,7 @@ namespace stash::detail {
 
 struct stash_access {
   /// Owns `block`: the encoded bytes, then the report; of `memory`, sized and aligned as stashed_tensor does,
-  /// to be given back in `stream`.
+  /// to be freed in `stream`.
   static stashed_tensor adopt(const encoding& e, dtype source, const shape& dims, std::string name,
                               memory_resource& memory, void* stream, unsigned char* block,
                               std::size_t encoded_bytes) noexcept {
@@ -50,7 +50,7 @@ struct stash_access {
   static constexpr std::size_t alignment = 64;  ///< of blocks
 };
 
-/// Throws what `e` says, with the name of the tensor behind the function; `inner`: what stands before it now.
+/// Throws what `e` says, with the name of the tensor after the function; `inner`: what stands before it now.
 [[noreturn]] void throw_named(std::string_view function, std::string_view name, std::string_view inner,
                               const error& e);
 

@@ -99,7 +99,7 @@ stashed_tensor swap_core::take(swap_record& r, std::string name, const execution
   r.in.asked = r.in.begun = r.in.handed = r.in.read = false;
   r.in.done = 0;
   counted_.resident_bytes -= r.bytes;
-  note_given_back(r.bytes, context.stream);
+  note_freed(r.bytes, context.stream);
   advance();
   return tensor;
 }
@@ -165,24 +165,25 @@ bool swap_core::fits(const swap_record& r) const noexcept {
 }
 
 swap_record* swap_core::next_in(bool only_asked) noexcept {
-  swap_record *first = nullptr, *roomless = nullptr;
+  swap_record *first = nullptr, *unlimited = nullptr;
   for (swap_record* r : records_) {
     if (r->out.stage != swap_stage::ended || r->busy_in || r->forgotten) continue;
-    const bool needs_no_room = r->in.begun || r->in.urgent || r->in.elsewhere;
+    const bool takes_no_memory = r->in.begun || r->in.urgent || r->in.elsewhere;
     if (r->in.stage == swap_stage::none) {
       if (only_asked || !may_come_ahead(*r)) continue;
-    } else if (r->in.stage != swap_stage::queued || (only_asked && !needs_no_room)) {
+    } else if (r->in.stage != swap_stage::queued || (only_asked && !takes_no_memory)) {
       continue;
     }
     // What never fits must not stand in the way of what does.
-    if (!needs_no_room && r->bytes > options_.residency_limit_bytes) continue;
+    if (!takes_no_memory && r->bytes > options_.residency_limit_bytes) continue;
     if (first == nullptr || before(*r, r->in.urgent, *first, first->in.urgent)) first = r;
-    if (needs_no_room && (roomless == nullptr || before(*r, r->in.urgent, *roomless, roomless->in.urgent))) {
-      roomless = r;
+    if (takes_no_memory &&
+        (unlimited == nullptr || before(*r, r->in.urgent, *unlimited, unlimited->in.urgent))) {
+      unlimited = r;
     }
   }
-  // Nobody overtakes the one that waits for room, except those that need none.
-  if (first != nullptr && first != roomless && !fits(*first)) return roomless;
+  // Nobody overtakes the one that waits for memory, except those that need none.
+  if (first != nullptr && first != unlimited && !fits(*first)) return unlimited;
   return first;
 }
 
@@ -206,7 +207,7 @@ void swap_core::tell_late(const swap_record& r, std::size_t there) const noexcep
   options_.events({event_kind::late, r.name, r.bytes, there, -1});
 }
 
-std::size_t swap_core::piece_out(const swap_record& r, std::size_t offset) const noexcept {
+std::size_t swap_core::chunk_out(const swap_record& r, std::size_t offset) const noexcept {
   const std::size_t end = offset < r.first_run ? r.first_run : r.bytes;
   return std::min(options_.chunk_bytes, end - offset);
 }

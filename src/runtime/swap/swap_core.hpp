@@ -36,7 +36,7 @@ class swap_core {
   /// `self`, which is this, is never destroyed: even that would wait for threads.
   void abandon(const std::shared_ptr<swap_core>& self) noexcept;
   bool closed() const;
-  /// Room on the host; empty if there is none.
+  /// Memory on the host; empty if there is none.
   host_block take_block(std::size_t bytes);
   void give_block(host_block block) noexcept { blocks_.give(block); }
   std::size_t host_limit() const noexcept { return blocks_.limit(); }
@@ -69,14 +69,14 @@ class swap_core {
   /// Waits for what was asked for and refuses everything but forget() from then on.
   virtual void close() noexcept = 0;
 
-  /// Copies near memory to near memory, or host to host, at once or behind the work of the stream.
+  /// Copies near memory to near memory, or host to host, at once or after the work of the stream.
   virtual void copy_here(void* to, const void* from, std::size_t bytes, const execution_context& context) = 0;
 
  protected:
-  /// So much of `memory` was given back, or handed over, behind the work of this stream. Called with the
+  /// So much of `memory` was freed, or handed over, after the work of this stream. Called with the
   /// lock, before advance().
-  virtual void note_given_back(std::size_t /*bytes*/, void* /*stream*/) noexcept {}
-  /// Room was made, or there is more to bring back. Called with the lock.
+  virtual void note_freed(std::size_t /*bytes*/, void* /*stream*/) noexcept {}
+  /// Memory was freed, or there is more to bring back. Called with the lock.
   virtual void advance() = 0;
   /// Looks again which copies have ended. Called with the lock.
   virtual void look() {}
@@ -98,12 +98,12 @@ class swap_core {
   bool more_may_come() const noexcept;
   void count_resident(std::size_t bytes) noexcept;
   /// Whether somebody waited who is served now and has not been told of yet. Called with the lock; what is
-  /// counted is told behind it.
+  /// counted is told after it.
   bool count_late(swap_record& r) noexcept;
   /// Tells who listens, without the lock, that the tensor was not there in time.
   void tell_late(const swap_record& r, std::size_t there) const noexcept;
-  /// Bytes of the source that lie in one run from `offset` on, at most a piece.
-  std::size_t piece_out(const swap_record& r, std::size_t offset) const noexcept;
+  /// Bytes of the source that lie in one run from `offset` on, at most a chunk.
+  std::size_t chunk_out(const swap_record& r, std::size_t offset) const noexcept;
   static const unsigned char* source_at(const swap_record& r, std::size_t offset) noexcept;
 
   swapper_options options_;  ///< resources are not null

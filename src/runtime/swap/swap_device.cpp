@@ -50,10 +50,10 @@ struct device_swap_engine::streams {
   streams(const streams&) = delete;
   streams& operator=(const streams&) = delete;
 
-  void* of(swap_lane lane, void* compute) const {
+  void* stream_of(swap_lane lane, void* compute) const {
     return lane == swap_lane::compute ? compute : lane == swap_lane::out ? out : in;
   }
-  /// The copies' streams go on behind what `compute` holds, or the other way round.
+  /// The copies' streams go on after what `compute` holds, or the other way round.
   void fork(void* compute) const {
     const mark begin(compute);
     begin.hold_back(out);
@@ -72,7 +72,7 @@ device_swap_engine::device_swap_engine(swap_program program, const swap_memory& 
                                        device_swap_settings settings)
     : settings_(std::move(settings)) {
   swap_settings work;
-  work.piece_bytes = settings_.piece_bytes;
+  work.chunk_bytes = settings_.chunk_bytes;
   work.before = settings_.before;
   work_ = std::make_unique<swap_work>(std::move(program), memory, std::move(work), settings_.allow_races);
   streams_ = std::make_unique<streams>();
@@ -112,19 +112,19 @@ void device_swap_engine::lane(void* stream, const std::function<void(std::int32_
   for (std::size_t t = 0; t < n; ++t) {
     const auto id = static_cast<std::int32_t>(t);
     const swap_task& task = work_->program.tasks[t];
-    void* const own = streams_->of(task.lane, stream);
+    void* const own = streams_->stream_of(task.lane, stream);
     work_->on(swap_action::wait, id, work_->waits[t].size(),
               [&](std::size_t i) { ended[static_cast<std::size_t>(work_->waits[t][i])].hold_back(own); });
     if (task.lane == swap_lane::compute) {
       compute(id);
     } else {
       const std::int64_t bytes = settings_.sizes_are_known ? work_->bytes_to_copy(id) : task.bytes;
-      const std::int64_t piece = settings_.piece_bytes;
-      work_->on(swap_action::copy, id, static_cast<std::size_t>((bytes + piece - 1) / piece),
+      const std::int64_t chunk = settings_.chunk_bytes;
+      work_->on(swap_action::copy, id, static_cast<std::size_t>((bytes + chunk - 1) / chunk),
                 [&](std::size_t i) {
-                  const std::int64_t done = static_cast<std::int64_t>(i) * piece;
+                  const std::int64_t done = static_cast<std::int64_t>(i) * chunk;
                   device::copy(work_->block(id, 1) + done, work_->block(id, 0) + done,
-                               static_cast<std::size_t>(std::min(piece, bytes - done)), own);
+                               static_cast<std::size_t>(std::min(chunk, bytes - done)), own);
                 });
     }
     work_->on(swap_action::signal, id, work_->signals[t] != 0 ? 1 : 0,

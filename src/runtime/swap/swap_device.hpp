@@ -13,8 +13,8 @@
 namespace stash::runtime {
 
 struct device_swap_settings {
-  /// Copies are enqueued in pieces of this many bytes, so that the work of other streams comes in between.
-  std::int64_t piece_bytes = std::int64_t{64} << 20;
+  /// Copies are enqueued in chunks of this many bytes, so that the work of other streams comes in between.
+  std::int64_t chunk_bytes = std::int64_t{64} << 20;
   /// swap_task::used can be read by the host when the copy is enqueued. Not so while a graph is recorded, or
   /// where the encoder's report has not come back: whole slots are copied then.
   bool sizes_are_known = false;
@@ -35,7 +35,7 @@ class device_swap_engine {
   device_swap_engine(const device_swap_engine&) = delete;
   device_swap_engine& operator=(const device_swap_engine&) = delete;
 
-  /// Enqueues a run behind the work of `stream`; work that is enqueued in `stream` later finds all copies
+  /// Enqueues a run after the work of `stream`; work that is enqueued in `stream` later finds all copies
   /// done. `compute` is called with each task of the compute lane in turn and enqueues its work in `stream`.
   /// Throws what `compute` throws, or what an action failed with, the error's text beginning with the task;
   /// the copies' streams are then joined with `stream`, and the next run starts afresh.

@@ -26,9 +26,9 @@ std::string_view to_string(swap_action action) noexcept {
 swap_work::swap_work(swap_program p, const swap_memory& m, swap_settings s, bool allow_races)
     : program(std::move(p)), memory(m), settings(std::move(s)) {
   check_program(program);
-  if (settings.piece_bytes <= 0) {
+  if (settings.chunk_bytes <= 0) {
     throw error(errc::invalid_argument,
-                fmt::format("swap engine: piece_bytes: expected more than 0, got {}", settings.piece_bytes));
+                fmt::format("swap engine: chunk_bytes: expected more than 0, got {}", settings.chunk_bytes));
   }
   std::erase_if(program.edges, [&](const swap_edge& e) {
     return std::ranges::find(settings.without, e) != settings.without.end();
@@ -91,9 +91,9 @@ std::int64_t swap_work::bytes_to_copy(std::int32_t task) const {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(*t.used, static_cast<std::uint64_t>(t.bytes)));
 }
 
-void swap_work::copy_piece(std::int32_t task, std::int64_t total) {
+void swap_work::copy_chunk(std::int32_t task, std::int64_t total) {
   std::int64_t& done = copied[static_cast<std::size_t>(task)];
-  const std::int64_t bytes = std::min(settings.piece_bytes, total - done);
+  const std::int64_t bytes = std::min(settings.chunk_bytes, total - done);
   on(swap_action::copy, task, 1, [&](std::size_t) {
     std::memcpy(block(task, 1) + done, block(task, 0) + done, static_cast<std::size_t>(bytes));
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Runs swap programs on the CPU: in threads, for use, or one piece of work at a time in an order that a
+/// Runs swap programs on the CPU: in threads, for use, or one step of work at a time in an order that a
 /// schedule chooses, for tests (swap_orders.hpp).
 ///
 /// A run is all or nothing for the memory that it does not touch: whatever fails, all lanes have come to
@@ -34,22 +34,22 @@ struct swap_memory {
 
 /// What the engine is about to do, for those who want it to fail.
 enum class swap_action : std::uint8_t {
-  copy,    ///< a piece of a copy
+  copy,    ///< a chunk of a copy
   signal,  ///< telling other lanes that a task has ended
   wait,    ///< waiting for a task of another lane
 };
 std::string_view to_string(swap_action action) noexcept;
 
 struct swap_settings {
-  /// Copies are made in pieces of this many bytes, between which a lane looks whether it should stop.
-  std::int64_t piece_bytes = std::int64_t{4} << 20;
+  /// Copies are made in chunks of this many bytes, between which a lane looks whether it should stop.
+  std::int64_t chunk_bytes = std::int64_t{4} << 20;
   /// Blocks are overwritten with signalling NaNs when the last task that touches them has ended.
   bool poison = false;
   /// Called before an action, on the lane's thread; what it throws is a failure of that action.
   std::function<void(swap_action action, std::int32_t task)> before;
   /// Edges to leave out, to see what comes of it: asks for a schedule.
   std::vector<swap_edge> without;
-  /// Null: threads. Else the next piece of work is the one that this chooses; must outlive the engine.
+  /// Null: threads. Else the next step of work is the one that this chooses; must outlive the engine.
   swap_schedule* schedule = nullptr;
 };
 

@@ -42,7 +42,7 @@ bool run_in_order(swap_work& work, const std::vector<std::vector<std::int32_t>>&
       if (!compute(chosen.task)) return false;
     } else {
       if (at.total < 0) at.total = work.bytes_to_copy(chosen.task);
-      if (work.copied[t] < at.total) work.copy_piece(chosen.task, at.total);
+      if (work.copied[t] < at.total) work.copy_chunk(chosen.task, at.total);
       if (work.copied[t] < at.total) continue;
       at.total = -1;
     }

@@ -34,7 +34,7 @@ void swap_threads::serve(swap_lane lane) {
       const std::int64_t total = work_.bytes_to_copy(task);
       while (work_.copied[static_cast<std::size_t>(task)] < total) {
         if (stopping()) return false;
-        work_.copy_piece(task, total);
+        work_.copy_chunk(task, total);
       }
       return true;
     });

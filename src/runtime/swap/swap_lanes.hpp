@@ -42,8 +42,8 @@ struct swap_work {
   /// Where the block of an access begins.
   std::byte* block(std::int32_t task, std::size_t access) const;
   std::int64_t bytes_to_copy(std::int32_t task) const;
-  /// The next piece of `total` bytes.
-  void copy_piece(std::int32_t task, std::int64_t total);
+  /// The next chunk of `total` bytes.
+  void copy_chunk(std::int32_t task, std::int64_t total);
   /// Takes the time; poisons blocks that nobody needs any more.
   void end_of(std::int32_t task);
 
@@ -94,7 +94,7 @@ class swap_threads {
   std::vector<std::thread> threads_;
 };
 
-/// One piece of work at a time, as settings.schedule chooses.
+/// One step of work at a time, as settings.schedule chooses.
 bool run_in_order(swap_work& work, const std::vector<std::vector<std::int32_t>>& conflicts,
                   const std::function<bool(std::int32_t)>& compute);
 

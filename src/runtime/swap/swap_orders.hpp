@@ -3,7 +3,7 @@
 /// \file
 /// Orders in which a swap program may run: what threads and devices do by chance, done on purpose.
 ///
-/// The lanes of a program advance one piece of work at a time: a task of the compute lane, or a piece of a
+/// The lanes of a program advance one step of work at a time: a task of the compute lane, or a chunk of a
 /// copy. Before each, a schedule chooses among the lanes that no edge holds back.
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class list_order final : public swap_schedule {
 };
 
 /// The order of the list, but for one task that is put off until nothing else can run. Whatever is not
-/// ordered behind the task runs before it, so that the laggards of all tasks together turn every unordered
+/// ordered after the task runs before it, so that the laggards of all tasks together turn every unordered
 /// pair round.
 class laggard_order final : public swap_schedule {
  public:

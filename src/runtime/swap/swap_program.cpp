@@ -19,7 +19,7 @@ bool share_bytes(const swap_block& a, const swap_block& b) {
   return a.side == b.side && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-// Blocks that share bytes hold other things, so that even two reads of them must not change places.
+// Blocks that share bytes hold other things, so that even two reads of them must not be swapped.
 bool conflict(const swap_program& p, const swap_access& a, const swap_access& b) {
   if (a.block == b.block) return a.writes || b.writes;
   return share_bytes(p.blocks[static_cast<std::size_t>(a.block)],

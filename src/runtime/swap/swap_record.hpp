@@ -17,25 +17,25 @@
 
 namespace stash::detail {
 
-/// A piece that is about to be copied.
-struct swap_piece {
+/// A chunk that is about to be copied.
+struct swap_chunk {
   bool out = false;
   std::string_view name;
   std::size_t offset = 0, bytes = 0;
 };
 
-/// Called before each piece is copied, by the thread that copies; on a device before it is enqueued, with the
+/// Called before each chunk is copied, by the thread that copies; on a device before it is enqueued, with the
 /// swapper's lock. May throw, which makes the copy fail. The default does nothing.
 struct swap_hook {
-  void (*before)(void* user, const swap_piece& piece) = nullptr;
+  void (*before)(void* user, const swap_chunk& chunk) = nullptr;
   void* user = nullptr;
 
-  void operator()(const swap_piece& piece) const {
-    if (before != nullptr) before(user, piece);
+  void operator()(const swap_chunk& chunk) const {
+    if (before != nullptr) before(user, chunk);
   }
 };
 
-/// What went wrong behind the caller. Copying it needs no memory.
+/// A failure that no call was waiting for. Copying it needs no memory.
 struct swap_failure {
   errc code = errc::ok;
   std::array<char, 256> cause{};
@@ -43,7 +43,7 @@ struct swap_failure {
 
 enum class swap_stage : std::uint8_t { none, queued, ended, failed };
 
-/// Everything behind the first group is guarded by the mutex of the core.
+/// Everything after the first group is guarded by the mutex of the core.
 struct swap_record {
   std::string name;
   std::size_t bytes = 0;  ///< copied, each way
@@ -67,9 +67,9 @@ struct swap_record {
     bool urgent = false, told = false;  ///< told: somebody heard of the failure
     std::size_t done = 0;
     swap_failure failure;
-    stashed_tensor owned;           ///< the source, if it is to be given back
+    stashed_tensor owned;           ///< the source, if it is to be freed
     bool lent = false;              ///< on a device: the caller has not been told yet that the source is free
-    device::event event = nullptr;  ///< behind the copy
+    device::event event = nullptr;  ///< after the copy
   } out;
 
   struct incoming {
@@ -87,12 +87,12 @@ struct swap_record {
     swap_failure failure;
     unsigned char* here = nullptr;  ///< memory of the swapper
     unsigned char* to = nullptr;
-    void* stream = nullptr;         ///< in which `here` is given back
-    device::event event = nullptr;  ///< behind the copy
-    bool read = false;              ///< on a device: `event` is behind a copy from `here`, too
+    void* stream = nullptr;         ///< in which `here` is freed
+    device::event event = nullptr;  ///< after the copy
+    bool read = false;              ///< on a device: `event` is after a copy from `here`, too
   } in;
 
-  bool busy_out = false, busy_in = false;  ///< a thread copies a piece, without the lock
+  bool busy_out = false, busy_in = false;  ///< a thread copies a chunk, without the lock
   bool forgotten = false;                  ///< somebody waits until no thread does
 };
 

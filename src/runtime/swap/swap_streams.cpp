@@ -7,7 +7,7 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/device/device_memory.hpp"
-#include "runtime/memory/given_back.hpp"
+#include "runtime/memory/deferred_free.hpp"
 #include "runtime/memory/quiet_waits.hpp"
 #include "runtime/memory/stash_access.hpp"
 #include "runtime/swap/swap_core.hpp"
@@ -24,9 +24,9 @@ struct stream {
 };
 
 /// Whoever asks the device next hears of errors.
-void make_room_quietly(given_back& memory, std::size_t bytes, void* stream) noexcept {
+void release_quietly(deferred_free& memory, std::size_t bytes, void* stream) noexcept {
   try {
-    memory.make_room(bytes, stream);
+    memory.release_until(bytes, stream);
   } catch (const std::exception&) {
   }
 }
@@ -53,13 +53,13 @@ class swap_streams final : public swap_core {
   void copy_here(void* to, const void* from, std::size_t bytes, const execution_context& context) override;
 
  private:
-  /// A block on the host that copies still use, and the events behind them (either may be null).
+  /// A block on the host that copies still use, and the events after them (either may be null).
   struct retired {
     host_block block;
     device::event out, in;
   };
 
-  void note_given_back(std::size_t bytes, void* stream) noexcept override;
+  void note_freed(std::size_t bytes, void* stream) noexcept override;
   void settle(void* stream) noexcept;
   void advance() override;
   void look() override;
@@ -69,19 +69,19 @@ class swap_streams final : public swap_core {
   void enqueue_in(swap_record& r, const execution_context* context);
   unsigned char* allocate_here(std::size_t bytes);
   void give_back_here(swap_record& r, void* in_stream) noexcept;
-  /// The new one is behind the old one.
-  void replace_event(swap_record& r, void* behind);
+  /// The new event comes after the work that `stream` has, and so after the old one.
+  void replace_event(swap_record& r, void* stream);
   void end_in(swap_record& r) noexcept;
 
   stream out_, in_;
   std::vector<retired> retired_;
-  given_back leaving_;    ///< of tensors given by move: their copies, in out_, use it last
-  given_back after_use_;  ///< of what came back: layers, in their streams, use it last
+  deferred_free leaving_;    ///< of tensors given by move: their copies, in out_, use it last
+  deferred_free after_use_;  ///< of what came back: layers, in their streams, use it last
 };
 
-/// Work of `stream` from now on comes behind the work that `behind` has.
-void order(void* stream, void* behind) {
-  const device::event e = device::record_event(behind);
+/// Work of `stream` from now on comes after the work that `earlier` has.
+void order(void* stream, void* earlier) {
+  const device::event e = device::record_event(earlier);
   try {
     device::wait_in_stream(stream, e);
   } catch (...) {
@@ -98,7 +98,7 @@ void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_co
   try {
     order(out_.handle, context.stream);
     while (r.out.done != r.bytes) {
-      const std::size_t offset = r.out.done, bytes = piece_out(r, offset);
+      const std::size_t offset = r.out.done, bytes = chunk_out(r, offset);
       hook_({true, r.name, offset, bytes});
       device::copy(r.host.data + offset, source_at(r, offset), bytes, out_.handle);
       r.out.done += bytes;
@@ -118,7 +118,7 @@ void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_co
   if (owned == nullptr) return;
   leaving_.keep(stash_access::take_block(*owned), out_.handle);
   // In the caller's stream, where layers take memory next; it is not held up while that is within the limit.
-  make_room_quietly(leaving_, options_.leaving_limit_bytes, context.stream);
+  release_quietly(leaving_, options_.leaving_limit_bytes, context.stream);
 }
 
 void swap_streams::wait_out(swap_record& r, const execution_context& context) {
@@ -134,12 +134,12 @@ bool swap_streams::out_ended(swap_record& r) {
 void swap_streams::enqueue_in(swap_record& r, const execution_context* context) {
   const bool own = !r.in.elsewhere;
   try {
-    // Before memory is taken: what was given back before the tensor left is free then.
+    // Before memory is taken: what was freed before the tensor left is available then.
     device::wait_in_stream(in_.handle, r.out.event);
     if (own) {
       const std::size_t used = counted_.resident_bytes + r.bytes, limit = options_.residency_limit_bytes;
-      after_use_.make_room(limit - std::min(limit, used), in_.handle);
-      leaving_.make_room(SIZE_MAX, in_.handle);
+      after_use_.release_until(limit - std::min(limit, used), in_.handle);
+      leaving_.release_until(SIZE_MAX, in_.handle);
       r.in.here = allocate_here(r.bytes);
       count_resident(r.bytes);
     } else if (context != nullptr) {
@@ -176,8 +176,8 @@ unsigned char* swap_streams::allocate_here(std::size_t bytes) {
   } catch (const error& e) {
     if (e.code() != errc::out_of_memory || after_use_.kept_bytes() + leaving_.kept_bytes() == 0) throw;
   }
-  after_use_.make_room(0, in_.handle);
-  leaving_.make_room(0, in_.handle);
+  after_use_.release_until(0, in_.handle);
+  leaving_.release_until(0, in_.handle);
   return allocate();
 }
 
@@ -275,8 +275,8 @@ void swap_streams::end_in(swap_record& r) noexcept {
   r.in.begun = r.in.handed = false;
 }
 
-void swap_streams::replace_event(swap_record& r, void* behind) {
-  const device::event e = device::record_event(behind);
+void swap_streams::replace_event(swap_record& r, void* stream) {
+  const device::event e = device::record_event(stream);
   if (r.in.event != nullptr) device::destroy_event(r.in.event);
   r.in.event = e;
 }
@@ -298,24 +298,24 @@ void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
     return;
   }
   options_.memory->deallocate(block.data, block.bytes, stash_access::alignment, in_stream);
-  if (in_stream != in_.handle) note_given_back(r.bytes, in_stream);
+  if (in_stream != in_.handle) note_freed(r.bytes, in_stream);
 }
 
-void swap_streams::note_given_back(std::size_t bytes, void* stream) noexcept {
+void swap_streams::note_freed(std::size_t bytes, void* stream) noexcept {
   after_use_.note(bytes, stream);
   settle(stream);
 }
 
 /// Nothing is kept for those that come next if none are left.
 void swap_streams::settle(void* stream) noexcept {
-  if (!more_may_come()) after_use_.give_back_in(stream);
+  if (!more_may_come()) after_use_.free_in(stream);
 }
 
 void swap_streams::leave(swap_record& r, const execution_context& context) {
   const std::lock_guard lock(mutex_);
   if (!r.in.handed) return;
   if (r.in.forwarded) {
-    // wait_in() still copies from it, and gives it back, behind what the context's stream does with it.
+    // wait_in() still copies from it, and frees it, after what the context's stream does with it.
     device::wait_in_stream(context.stream, r.in.event);
     replace_event(r, context.stream);
     r.in.stream = context.stream;
@@ -334,7 +334,7 @@ void swap_streams::forget(swap_record& r) noexcept {
   if (r.in.stage == swap_stage::ended && r.in.elsewhere) wait_quietly_for(r.in.event);
   if (r.in.here != nullptr) give_back_here(r, r.in.stream);
   settle(in_.handle);
-  if (records_.empty()) make_room_quietly(leaving_, SIZE_MAX, in_.handle);
+  if (records_.empty()) release_quietly(leaving_, SIZE_MAX, in_.handle);
   const retired block{std::exchange(r.host, {}), std::exchange(r.out.event, nullptr),
                       std::exchange(r.in.event, nullptr)};
   try {
@@ -383,8 +383,8 @@ void swap_streams::close() noexcept {
   closed_ = true;
   wait_quietly(out_.handle);
   wait_quietly(in_.handle);
-  leaving_.give_back_in(out_.handle);
-  after_use_.give_back_in(in_.handle);
+  leaving_.free_in(out_.handle);
+  after_use_.free_in(in_.handle);
   while (reclaim_locked()) {
   }
 }

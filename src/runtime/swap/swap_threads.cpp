@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two places in host memory, made by one thread for each direction.
+// Copies between two regions of host memory, made by one thread for each direction.
 
 #include <algorithm>
 #include <condition_variable>
@@ -20,7 +20,7 @@ std::thread made(const Run& run) {
   try {
     return std::thread(run);
   } catch (const std::system_error& e) {
-    fail(errc::out_of_memory, "swapper", "threads", "room for two", e.code().message());
+    fail(errc::out_of_memory, "swapper", "threads", "resources for two", e.code().message());
   }
 }
 
@@ -57,8 +57,8 @@ class swap_threads final : public swap_core {
   void run_out();
   void run_in();
   swap_record* next_out() noexcept;
-  void copy_out_piece(locked& lock, swap_record& r);
-  void copy_in_piece(locked& lock, swap_record& r);
+  void copy_out_chunk(locked& lock, swap_record& r);
+  void copy_in_chunk(locked& lock, swap_record& r);
   void await_out(locked& lock, swap_record& r, std::string_view function);
   void give_back(locked& lock, swap_record& r) noexcept;
   void give_back_here(locked& lock, swap_record& r) noexcept;
@@ -92,7 +92,7 @@ void swap_threads::run_out() {
   for (;;) {
     swap_record* const r = next_out();
     if (r != nullptr) {
-      copy_out_piece(lock, *r);
+      copy_out_chunk(lock, *r);
     } else if (out_stops_) {
       return;
     } else {
@@ -101,8 +101,8 @@ void swap_threads::run_out() {
   }
 }
 
-void swap_threads::copy_out_piece(locked& lock, swap_record& r) {
-  const std::size_t offset = r.out.done, bytes = piece_out(r, offset);
+void swap_threads::copy_out_chunk(locked& lock, swap_record& r) {
+  const std::size_t offset = r.out.done, bytes = chunk_out(r, offset);
   r.busy_out = true;
   lock.unlock();
   bool copied = true;
@@ -145,7 +145,7 @@ void swap_threads::run_in() {
   for (;;) {
     swap_record* const r = next_in(in_stops_);
     if (r != nullptr) {
-      copy_in_piece(lock, *r);
+      copy_in_chunk(lock, *r);
     } else if (in_stops_) {
       return;
     } else {
@@ -154,7 +154,7 @@ void swap_threads::run_in() {
   }
 }
 
-void swap_threads::copy_in_piece(locked& lock, swap_record& r) {
+void swap_threads::copy_in_chunk(locked& lock, swap_record& r) {
   const bool allocates = !r.in.begun && !r.in.elsewhere;
   if (allocates) count_resident(r.bytes);
   r.in.stage = swap_stage::queued;
@@ -261,7 +261,7 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
     r.in.asked = r.in.urgent = true;
     in_work_.notify_one();
     changed_.wait(lock, [&] { return r.in.stage != swap_stage::queued; });
-    // `urgent` stays set behind a failure that somebody has heard of.
+    // `urgent` stays set after a failure that somebody has heard of.
     if (r.in.stage == swap_stage::failed) throw_failure("swapped::wait_in", r, false, r.in.failure);
     r.in.urgent = r.in.asked = false;
     r.in.served = true;

@@ -23,16 +23,18 @@ constexpr std::int64_t side = 64, count = side * side;
 constexpr std::uint32_t nan_bits = 0x7fc00000;
 using words = std::vector<std::uint32_t>;
 
-/// Room for encoded bytes.
+/// A buffer for encoded bytes.
 struct alignas(16) block {
   std::array<std::uint8_t, 16> bytes{};
 };
 
 struct encoded {
-  std::vector<block> room{static_cast<std::size_t>(count)};
+  std::vector<block> memory{static_cast<std::size_t>(count)};
   stash::encode_report report{};
-  stash::encoded_view to() { return {room.data(), room.size() * sizeof(block), nullptr, &report}; }
-  stash::const_encoded_view from() { return {room.data(), room.size() * sizeof(block), nullptr, &report}; }
+  stash::encoded_view to() { return {memory.data(), memory.size() * sizeof(block), nullptr, &report}; }
+  stash::const_encoded_view from() {
+    return {memory.data(), memory.size() * sizeof(block), nullptr, &report};
+  }
 };
 
 const stash::shape map{1, side, side, 1};
@@ -101,7 +103,7 @@ void print(const std::string& what, const words& y, const encoded& stored) {
   std::printf(
       "%-28s %016llx %016llx\n", what.c_str(),
       static_cast<unsigned long long>(digest(y.data(), y.size() * 4)),
-      static_cast<unsigned long long>(digest(stored.room.data(), stored.room.size() * sizeof(block))));
+      static_cast<unsigned long long>(digest(stored.memory.data(), stored.memory.size() * sizeof(block))));
 }
 
 void encodings() {

@@ -21,7 +21,7 @@ namespace stash_test {
 inline constexpr stash::execution_context on_device{stash::memory_space::device};
 inline constexpr std::int64_t elements = 3000;
 
-/// Memory of the process that is taken: whatever a call that fails leaves behind.
+/// Memory of the process that is taken: it shows what a failed call does not free.
 inline std::size_t heap_bytes() {
   return mallinfo2().uordblks;
 }
@@ -48,7 +48,7 @@ class no_driver : public ::testing::Test {
   stash::const_encoded_view in() { return {words_.data(), words_.size() * 8, nullptr, &report_}; }
   stash::encoded_view other_out() { return {others_.data(), others_.size() * 8, nullptr, &other_report_}; }
 
-  /// The one clear error, however often, and nothing of the call stays behind. `function` is who says so.
+  /// The one clear error, however often, and nothing of the call stays. `function` is who says so.
   static void expect_failure(const std::string& function, const std::function<void()>& call) {
     SCOPED_TRACE(function);
     const std::string expected = expected_text(function);

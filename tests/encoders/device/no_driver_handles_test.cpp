@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects that own memory, and the C door, where there is no driver.
+// Objects that own memory, and the C API, where there is no driver.
 
 #include "c_api/support.hpp"
 #include "encoders/device/no_driver.hpp"
@@ -26,10 +26,10 @@ class callers_memory {
  private:
   static void* take(void* self, std::size_t bytes, std::size_t, void*) {
     auto& memory = *static_cast<callers_memory*>(self);
-    return bytes > sizeof memory.room_ || memory.counted.blocks_in_use() > 0 ? nullptr : memory.room_;
+    return bytes > sizeof memory.storage_ || memory.counted.blocks_in_use() > 0 ? nullptr : memory.storage_;
   }
 
-  alignas(256) unsigned char room_[1 << 16];
+  alignas(256) unsigned char storage_[1 << 16];
   callback_memory calls_;
 
  public:
@@ -77,9 +77,9 @@ TEST_F(no_driver, swappers_say_so) {
   EXPECT_EQ(device.counted.blocks_in_use() + pinned.counted.blocks_in_use(), 0U);
 }
 
-class no_driver_c_door : public no_driver {
+class no_driver_c_api : public no_driver {
  protected:
-  no_driver_c_door() {
+  no_driver_c_api() {
     context.space = STASH_SPACE_DEVICE;
     for (stash_tensor_view* view : {&x, &y})
       view->space = STASH_SPACE_DEVICE;
@@ -99,21 +99,21 @@ class no_driver_c_door : public no_driver {
 
   std::vector<float> values = std::vector<float>(elements, 1.5F), others = values;
   stash_tensor_view x = stash_test::c_view(values), y = stash_test::c_view(others);
-  stash_test::c_room room{8 * elements}, other{8 * elements};
+  stash_test::c_buffer buffer{8 * elements}, other{8 * elements};
   stash_execution_context context = STASH_INIT(stash_execution_context);
 };
 
-TEST_F(no_driver_c_door, calls_say_so) {
+TEST_F(no_driver_c_api, calls_say_so) {
   const stash_encoding e = stash_test::c_encoding("csr"), mask = stash_test::c_encoding("sign_mask");
-  expect_refused("encode", [&] { return stash_encode(&e, &x, &room.view, nullptr, &context); });
-  expect_refused("decode", [&] { return stash_decode(&e, &room.view, &y, nullptr, &context); });
+  expect_refused("encode", [&] { return stash_encode(&e, &x, &buffer.view, nullptr, &context); });
+  expect_refused("decode", [&] { return stash_decode(&e, &buffer.view, &y, nullptr, &context); });
   expect_refused("canonicalise", [&] {
-    return stash_canonicalise(&e, STASH_DTYPE_F32, elements, &room.view, &other.view, &context);
+    return stash_canonicalise(&e, STASH_DTYPE_F32, elements, &buffer.view, &other.view, &context);
   });
   stash_batch_item item = STASH_INIT(stash_batch_item);
   item.encoding = &e;
   item.dense = &x;
-  item.encoded = &room.view;
+  item.encoded = &buffer.view;
   expect_refused("encode_batch", [&] { return stash_encode_batch(&item, 1, nullptr, &context); });
   expect_refused("decode_batch", [&] { return stash_decode_batch(&item, 1, nullptr, &context); });
   std::vector<uint32_t> offsets(elements), columns(elements);
@@ -125,16 +125,16 @@ TEST_F(no_driver_c_door, calls_say_so) {
   csr.type = STASH_DTYPE_F32;
   int64_t nonzeros = -7;
   expect_refused("csr_export32",
-                 [&] { return stash_csr_export32(&e, &room.view, elements, &csr, &context, &nonzeros); });
+                 [&] { return stash_csr_export32(&e, &buffer.view, elements, &csr, &context, &nonzeros); });
   EXPECT_EQ(nonzeros, -7);
   expect_refused("relu_forward",
-                 [&] { return stash_relu_forward(&x, &y, &room.view, STASH_RULE_TENSORFLOW, &context); });
+                 [&] { return stash_relu_forward(&x, &y, &buffer.view, STASH_RULE_TENSORFLOW, &context); });
   expect_refused("relu_backward", [&] {
-    return stash_relu_backward(&x, &mask, &room.view, &y, STASH_RULE_TENSORFLOW, &context);
+    return stash_relu_backward(&x, &mask, &buffer.view, &y, STASH_RULE_TENSORFLOW, &context);
   });
   stash_dropout_key key = STASH_INIT(stash_dropout_key);
   expect_refused("dropout_forward",
-                 [&] { return stash_dropout_forward(&x, &y, &room.view, 0.5F, &key, &context); });
+                 [&] { return stash_dropout_forward(&x, &y, &buffer.view, 0.5F, &key, &context); });
   stash_pool_window window = STASH_INIT(stash_pool_window);
   window.kernel_h = window.kernel_w = window.stride_h = window.stride_w = 2;
   window.kernel_d = window.stride_d = window.dilation_h = window.dilation_w = window.dilation_d = 1;
@@ -142,13 +142,13 @@ TEST_F(no_driver_c_door, calls_say_so) {
   stash_tensor_view pooled = stash_test::c_view(others.data(), STASH_DTYPE_F32, {1, 2, 2, 8});
   map.space = pooled.space = STASH_SPACE_DEVICE;
   expect_refused("max_pool_forward", [&] {
-    return stash_max_pool_forward(&map, &pooled, &window, &room.view, STASH_RULE_TENSORFLOW, &context);
+    return stash_max_pool_forward(&map, &pooled, &window, &buffer.view, STASH_RULE_TENSORFLOW, &context);
   });
   expect_refused("max_pool_backward",
-                 [&] { return stash_max_pool_backward(&pooled, &room.view, &map, &window, &context); });
+                 [&] { return stash_max_pool_backward(&pooled, &buffer.view, &map, &window, &context); });
 }
 
-TEST_F(no_driver_c_door, handles_are_not_made) {
+TEST_F(no_driver_c_api, handles_are_not_made) {
   const stash_encoding e = stash_test::c_encoding("bitmap");
   stash_handle* handle = nullptr;
   expect_refused("handle_create", [&] { return stash_handle_create(&e, &x, nullptr, &context, &handle); });
@@ -159,7 +159,7 @@ TEST_F(no_driver_c_door, handles_are_not_made) {
   EXPECT_EQ(handle, nullptr);
   stash_size_query* query = nullptr;
   expect_refused("size_query_count",
-                 [&] { return stash_size_query_count(&e, &x, &room.report, &context, &query); });
+                 [&] { return stash_size_query_count(&e, &x, &buffer.report, &context, &query); });
   EXPECT_EQ(query, nullptr);
   stash_swapper_options options = STASH_INIT(stash_swapper_options);
   options.space = STASH_SPACE_DEVICE;

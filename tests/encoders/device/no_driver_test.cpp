@@ -40,9 +40,9 @@ TEST_F(no_driver, tiles_in_order_say_so) {
   ordered.canonical = true;
   const encoding e = parse_encoding("bitmap");
   const std::size_t bytes = workspace_bytes(e, dtype::f32, elements, ordered);
-  alignas(64) std::uint8_t scratch[1024];
-  ASSERT_LE(bytes, sizeof scratch);
-  expect_failure("encode", [&] { encode(e, map(), out(), {scratch, bytes}, ordered); });
+  alignas(64) std::uint8_t workspace[1024];
+  ASSERT_LE(bytes, sizeof workspace);
+  expect_failure("encode", [&] { encode(e, map(), out(), {workspace, bytes}, ordered); });
 }
 
 TEST_F(no_driver, the_export_of_csr_says_so) {

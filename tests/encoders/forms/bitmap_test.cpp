@@ -105,9 +105,9 @@ TEST(Overflow, EverySlotArenaAndHostSizeMatchesTheReference) {
         encode_report report;
         encode(e, view_of(values), {slot.data(), slot_bytes, overflow, &report}, {}, {});
 
-        std::vector<std::uint8_t> wanted = expected.slot;
-        wanted.resize(slot_bytes, 0xcd);
-        ASSERT_EQ(slot.copy(), wanted) << to_string(e) << ' ' << slot_bytes << ' ' << arena_bytes;
+        std::vector<std::uint8_t> expected_slot = expected.slot;
+        expected_slot.resize(slot_bytes, 0xcd);
+        ASSERT_EQ(slot.copy(), expected_slot) << to_string(e) << ' ' << slot_bytes << ' ' << arena_bytes;
         ASSERT_TRUE(slot.guards_intact());
         ASSERT_TRUE(memory.guards_intact());
         ASSERT_TRUE(host.guards_intact());
@@ -122,11 +122,12 @@ TEST(Overflow, EverySlotArenaAndHostSizeMatchesTheReference) {
         for (std::size_t i = 0; i < host_counter; ++i)
           ASSERT_EQ(host.data()[i], 0xcd);
         if (arena_bytes < 0 || expected.host_claimed == 0) {
-          EXPECT_TRUE(std::equal(expected.piece.begin(), expected.piece.end(), memory.data() + counter));
+          EXPECT_TRUE(
+              std::equal(expected.arena_part.begin(), expected.arena_part.end(), memory.data() + counter));
         }
         if (expected.status == status_ok) {
           EXPECT_TRUE(
-              std::equal(expected.host_piece.begin(), expected.host_piece.end(), host.data() + host_counter));
+              std::equal(expected.host_part.begin(), expected.host_part.end(), host.data() + host_counter));
         }
 
         encode_report decode_report;
@@ -172,7 +173,7 @@ TEST(Overflow, ReportsAccumulateWithTheCallersZero) {
 }
 
 // A counter that others left there, so high that it goes through zero: the claim that takes it there finds no
-// room. Those behind it begin with zero.
+// memory. Those after it begin with zero.
 TEST(Overflow, ACounterThatWrapsFindsNoRoom) {
   const std::vector<float> values = make_values(4 * 1024, 0.5, flavour::positive, 12);
   for (const char* name : {"bitmap", "csr_fp8"}) {
@@ -222,7 +223,7 @@ TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {
       {0x7fffffff, &arena, status_corrupt},
       {0x00000000, nullptr, status_corrupt},  // inside the mask
       {0x00000018, nullptr, status_corrupt},  // inside the table: mask 384 bytes, table 16
-      {static_cast<std::uint32_t>(size / 16 - 1), nullptr, status_corrupt},  // ends behind the slot
+      {static_cast<std::uint32_t>(size / 16 - 1), nullptr, status_corrupt},  // ends past the slot
       {0x3fffffff, nullptr, status_corrupt},
   };
   for (const bad_entry& bad : cases) {

@@ -112,7 +112,7 @@ std::vector<schedule> schedules() {
           first_range_last()};
 }
 
-/// Room for a tensor, and what an encoder says of it.
+/// Memory for a tensor, and what an encoder says of it.
 struct stored {
   guarded_buffer slot, arena_memory, host_memory;
   std::uint64_t claimed = 0, host_claimed = 0;
@@ -127,7 +127,7 @@ struct stored {
   bool guards_intact() const {
     return slot.guards_intact() && arena_memory.guards_intact() && host_memory.guards_intact();
   }
-  /// Behind the last payload in the slot is no promise.
+  /// Bytes past the last payload in the slot are undefined.
   std::vector<std::uint8_t> used() const {
     std::vector<std::uint8_t> bytes = slot.copy();
     bytes.resize(std::min<std::size_t>(bytes.size(), report.slot_bytes));
@@ -149,7 +149,7 @@ void expect_same(const stored& one, const stored& other) {
   EXPECT_TRUE(other.guards_intact());
 }
 
-/// Slots that hold everything, exactly or with room; all but some tiles; half; nothing at all.
+/// Slots that hold everything, exactly or with free bytes; all but some tiles; half; nothing at all.
 std::vector<std::size_t> slots_for(const encoding& e, const std::vector<float>& values) {
   const auto elements = static_cast<std::int64_t>(values.size());
   const std::size_t exact = encoded_bytes_exact(e, view_of(values), {});
@@ -209,7 +209,7 @@ TEST(SparseThreads, BytesDoNotDependOnWhoRunsWhatWhen) {
 // --- threads that stop -----------------------------------------------------------------------------------
 
 /// Threads of which all but the last stop at a tile, each at another one of those that it comes to, and go on
-/// when those behind it have ended.
+/// when those after it have ended.
 class stopping_crew {
  public:
   stopping_crew(int threads, int first_stop) : threads_(threads), first_stop_(first_stop) {}

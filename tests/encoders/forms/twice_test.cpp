@@ -111,7 +111,7 @@ TEST(encoding_twice, ends_where_nothing_moves) {
 }
 
 // The smallest case: 33 values, of which the second becomes zero, so that the last one joins the first group.
-TEST(encoding_twice, values_behind_a_lost_one_join_another_group) {
+TEST(encoding_twice, values_after_a_lost_one_join_another_group) {
   const encoding e = parse_encoding("bitmap_mxfp4_e2m1");
   std::vector<float> x(33, 1024.0F);
   x[1] = 0.001F;
@@ -119,7 +119,7 @@ TEST(encoding_twice, values_behind_a_lost_one_join_another_group) {
   const std::vector<float> once = round_trip(e, x), twice = round_trip(e, once);
   EXPECT_EQ(once[1], 0.0F);
   EXPECT_NEAR(once[32], 0.3F, 0.1F) << "alone in its group";
-  EXPECT_EQ(twice[32], 0.0F) << "beside 1024";
+  EXPECT_EQ(twice[32], 0.0F) << "next to 1024";
   EXPECT_TRUE(same_bits(twice, round_trip(e, twice)));
 }
 

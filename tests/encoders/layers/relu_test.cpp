@@ -92,7 +92,7 @@ TEST(Relu, LargeMapsAreAsTheirParts) {
   execution_context threads;
   threads.parallel_for = on_threads;
   for (const std::int64_t count : {large, large + 1025 + 7}) {
-    for (const std::int64_t behind : {0, 5}) {
+    for (const std::int64_t past : {0, 5}) {
       const auto size = static_cast<std::size_t>(count);
       std::vector<float> x = make_values(1031, 0.9, flavour::special, 7);
       x.resize(size);
@@ -118,10 +118,10 @@ TEST(Relu, LargeMapsAreAsTheirParts) {
       }
       for (const execution_context& context : {execution_context{}, threads}) {
         std::vector<float> y(size + 32, -3.0F);
-        // So many values behind the start of a line.
+        // So many values past the start of a line.
         const auto start =
             static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(y.data()) / sizeof(float) % 16);
-        const std::int64_t offset = 16 - start + behind;
+        const std::int64_t offset = 16 - start + past;
         const tensor_view inside{y.data() + offset, dtype::f32, memory_space::host, shape{count}, 0};
         std::vector<std::uint8_t> mask(expected_mask.size());
         encode_report report;
@@ -182,8 +182,8 @@ TEST(ReluBackward, FromDenseAndFromEveryStash) {
 }
 
 /// The gradients of values of which some have become NaN.
-std::vector<float> expected_beside_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
-                                       framework_rule rule) {
+std::vector<float> expected_next_to_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
+                                        framework_rule rule) {
   // Groups are of 32 values, in bitmap and csr of those that are not zero.
   std::vector<std::size_t> stored;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -217,7 +217,7 @@ TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
         encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
         const std::vector<float> expected = format.starts_with("mxfp8")
                                                 ? reference_backward(dy, y, rule)
-                                                : expected_beside_nan(dy, y, !prefix.empty(), rule);
+                                                : expected_next_to_nan(dy, y, !prefix.empty(), rule);
         const const_encoded_view stash{slot.data(), slot.size(), nullptr, &report};
         std::vector<float> dx(y.size(), 5.0F);
         relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps whose gradients are gathered are large; here small ones are, of every shape, beside the other way,
-// which the tests of max_pool and relu_max_pool compare with the reference.
+// Maps whose gradients are gathered are large; here small ones are, of every shape, compared with the other
+// way, which the tests of max_pool and relu_max_pool compare with the reference.
 
 #include <cstring>
 #include <memory>
@@ -36,7 +36,7 @@ bool gathers() {
   return detail::loops().gather != nullptr;
 }
 
-/// All sources of argmaxes of one layer; `gap` lies behind each pixel of the gradients.
+/// All sources of argmaxes of one layer; `gap` lies after each pixel of the gradients.
 void check_layer(const layer& l, std::int64_t gap, const execution_context& context, std::uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "kernel " << l.window.kernel_h << "x" << l.window.kernel_w << " stride "
                                   << l.window.stride_h << "x" << l.window.stride_w << " pad "
@@ -134,9 +134,9 @@ TEST(pool_gather, large_map) {
   fill_uniform(dy, 2);
   reference_pool_backward(l, dy, reference_pool(l, x, y, framework_rule::tensorflow), expected);
   const auto count = static_cast<std::size_t>(l.x().elements());
-  std::vector<float> room(count + 16);
-  void* dx = room.data();
-  std::size_t bytes = room.size() * sizeof(float);
+  std::vector<float> memory(count + 16);
+  void* dx = memory.data();
+  std::size_t bytes = memory.size() * sizeof(float);
   std::align(64, count * sizeof(float), dx, bytes);
   const tensor_view view{dx, dtype::f32, memory_space::host, l.x()};
   max_pool_backward(dy.view(), x.view(), view, l.window, framework_rule::tensorflow, threads());

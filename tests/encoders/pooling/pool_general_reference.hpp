@@ -28,11 +28,11 @@ struct map {
   std::int64_t n, c, d, h, w;
   std::vector<float> values;
   std::int64_t count() const { return n * c * d * h * w; }
-  std::size_t place(std::int64_t s, std::int64_t ch, std::int64_t z, std::int64_t y, std::int64_t x) const {
+  std::size_t index(std::int64_t s, std::int64_t ch, std::int64_t z, std::int64_t y, std::int64_t x) const {
     return static_cast<std::size_t>((((s * c + ch) * d + z) * h + y) * w + x);
   }
   float& at(std::int64_t s, std::int64_t ch, std::int64_t z, std::int64_t y, std::int64_t x) {
-    return values[place(s, ch, z, y, x)];
+    return values[index(s, ch, z, y, x)];
   }
 };
 
@@ -42,14 +42,14 @@ struct geometry {
   bool deep = false;  ///< five dimensions
 };
 
-/// Gives y as many windows as fit with `behind` positions of padding behind x; none if one has no tap in x.
-inline bool fit(geometry& g, std::int64_t behind) {
+/// Gives y as many windows as fit with `pad_after` positions of padding after x; none if one has no tap in x.
+inline bool fit(geometry& g, std::int64_t pad_after) {
   const pool_window& w = g.window;
   bool all = true;
   const auto windows = [&](std::int64_t in, int kernel, int stride, int pad, int dilation) {
     const std::int64_t reach = std::int64_t{kernel - 1} * dilation;
-    const std::int64_t room = in + pad + std::min(behind, reach) - reach - 1;
-    const std::int64_t count = room < 0 ? 0 : room / stride + 1;
+    const std::int64_t last_start = in + pad + std::min(pad_after, reach) - reach - 1;
+    const std::int64_t count = last_start < 0 ? 0 : last_start / stride + 1;
     for (std::int64_t o = 0; o < count; ++o) {
       bool any = false;
       for (int k = 0; k < kernel; ++k) {
@@ -133,7 +133,7 @@ inline map define_backward(const geometry& g, map& dy, const argmaxes& by, bool&
   dx.values.assign(static_cast<std::size_t>(dx.count()), 0);
   corrupt = false;
   for_each_window(g, [&](std::int64_t s, std::int64_t c, std::int64_t oz, std::int64_t oy, std::int64_t ox) {
-    const std::size_t i = g.y.place(s, c, oz, oy, ox);
+    const std::size_t i = g.y.index(s, c, oz, oy, ox);
     if (!by.passes[i]) return;
     bool found = false;
     for_each_tap(g, oz, oy, ox, [&](int tap, std::int64_t z, std::int64_t y, std::int64_t x) {
@@ -186,7 +186,7 @@ std::vector<T> in_memory_order(const map& m, const std::vector<T>& values, bool 
         for (std::int64_t y = 0; y < m.h; ++y)
           for (std::int64_t x = 0; x < m.w; ++x)
             out[static_cast<std::size_t>(position(m, first, s, ch, z, y, x))] =
-                values[m.place(s, ch, z, y, x)];
+                values[m.index(s, ch, z, y, x)];
   return out;
 }
 
@@ -199,7 +199,7 @@ inline std::vector<std::uint32_t> bits_in_memory_order(const map& m, dtype type,
 }
 
 /// A tensor of any type in memory, every byte of it, gaps included, a pattern at first. It ends where its
-/// last element ends, so that a sanitizer sees what lies behind.
+/// last element ends, so that a sanitizer sees what lies past it.
 class stored_map {
  public:
   stored_map(const map& m, dtype type, bool first, bool deep, std::int64_t gap) : type_(type) {
@@ -298,18 +298,18 @@ inline geometry random_geometry(std::mt19937& random) {
 
 /// How many random layers are tried for each type: STASH_RANDOM_TENSORS, or as many as are usual.
 inline int random_layers(int usual) {
-  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
-  return wanted == nullptr ? usual : std::atoi(wanted);
+  const char* setting = std::getenv("STASH_RANDOM_TENSORS");
+  return setting == nullptr ? usual : std::atoi(setting);
 }
 
 inline std::string describe(const geometry& g) {
   const pool_window& w = g.window;
   std::ostringstream text;
-  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
-       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
-       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
-       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
-       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
+  text << (w.layout == pool_layout::channels_first ? "NCHW" : "NHWC") << " kernel " << w.kernel_d << 'x'
+       << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ',' << w.stride_h << ','
+       << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left << " dilation "
+       << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n << 'x' << g.x.c
+       << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
   return text.str();
 }
 

@@ -512,7 +512,7 @@ TEST_F(pool_general_arguments, maps_with_channels_first_are_dense) {
             errc::invalid_argument);
 }
 
-TEST_F(pool_general_arguments, codes_have_room) {
+TEST_F(pool_general_arguments, codes_have_capacity) {
   const pool_window first{.layout = pool_layout::channels_first};
   const tensor_view x = view({1, 5, 10, 10}), y = pooled({1, 5, 5, 5});
   encoded enough(32), small(16);

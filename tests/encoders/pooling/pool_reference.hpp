@@ -33,8 +33,8 @@ class tensor {
         memory_(size(dims, gap), gap_value) {}
 
   std::int64_t elements() const { return dims_.elements(); }
-  float& operator[](std::int64_t i) { return memory_[place(i)]; }
-  float operator[](std::int64_t i) const { return memory_[place(i)]; }
+  float& operator[](std::int64_t i) { return memory_[index(i)]; }
+  float operator[](std::int64_t i) const { return memory_[index(i)]; }
 
   tensor_view view() { return {memory_.data(), dtype::f32, memory_space::host, dims_, pitch_}; }
   const_tensor_view view() const { return {memory_.data(), dtype::f32, memory_space::host, dims_, pitch_}; }
@@ -60,7 +60,7 @@ class tensor {
                ? 1
                : static_cast<std::size_t>(dims.elements() / dims.inner() * (dims.inner() + gap) - gap);
   }
-  std::size_t place(std::int64_t i) const {
+  std::size_t index(std::int64_t i) const {
     return static_cast<std::size_t>(i / dims_.inner() * pitch_ + i % dims_.inner());
   }
 
@@ -69,24 +69,24 @@ class tensor {
   std::vector<float> memory_;
 };
 
-/// A context whose loop runs on three threads over pieces of odd sizes, last piece first.
+/// A context whose loop runs on three threads over chunks of odd sizes, last chunk first.
 inline execution_context threads() {
   execution_context context;
   context.parallel_for = [](void*, std::int64_t count, std::int64_t, range_function body, void* state) {
-    struct piece {
+    struct chunk {
       std::int64_t begin, end;
     };
-    std::vector<piece> pieces;
+    std::vector<chunk> chunks;
     for (std::int64_t begin = 0, size = 1; begin < count; size = size % 7 + 2) {
-      pieces.push_back({begin, std::min(count, begin + size)});
-      begin = pieces.back().end;
+      chunks.push_back({begin, std::min(count, begin + size)});
+      begin = chunks.back().end;
     }
     std::vector<std::thread> team;
     for (std::size_t t = 0; t < 3; ++t) {
       team.emplace_back([&, t] {
-        for (std::size_t p = pieces.size() - std::min(pieces.size(), t); p > 0;
+        for (std::size_t p = chunks.size() - std::min(chunks.size(), t); p > 0;
              p -= std::min<std::size_t>(p, 3)) {
-          body(state, pieces[p - 1].begin, pieces[p - 1].end);
+          body(state, chunks[p - 1].begin, chunks[p - 1].end);
         }
       });
     }

@@ -13,8 +13,8 @@ bool has_code(const layer& l) {
   return l.window.taps() <= 15;
 }
 
-encoding of(encoding_kind kind, value_format values = value_format::source,
-            underflow_rule underflow = underflow_rule::to_zero) {
+encoding how_of(encoding_kind kind, value_format values = value_format::source,
+                underflow_rule underflow = underflow_rule::to_zero) {
   encoding e;
   e.kind = kind;
   e.values = values;
@@ -40,12 +40,13 @@ struct expectation {
 /// The signs of y from every encoding that keeps them.
 void check_stashes_of_y(const layer& l, const tensor& y, const tensor& dy, encoded& index,
                         const tensor& expected, framework_rule rule, const execution_context& context) {
-  encoding mask = of(encoding_kind::sign_mask);
+  encoding mask = how_of(encoding_kind::sign_mask);
   mask.rule = rule;
-  for (const encoding& e : {mask, of(encoding_kind::bitmap), of(encoding_kind::bitmap, value_format::fp16),
-                            of(encoding_kind::bitmap, value_format::fp8_e4m3),
-                            of(encoding_kind::cast, value_format::fp16, underflow_rule::keep_nonzero),
-                            of(encoding_kind::cast, value_format::fp8_e4m3, underflow_rule::keep_nonzero)}) {
+  for (const encoding& e :
+       {mask, how_of(encoding_kind::bitmap), how_of(encoding_kind::bitmap, value_format::fp16),
+        how_of(encoding_kind::bitmap, value_format::fp8_e4m3),
+        how_of(encoding_kind::cast, value_format::fp16, underflow_rule::keep_nonzero),
+        how_of(encoding_kind::cast, value_format::fp8_e4m3, underflow_rule::keep_nonzero)}) {
     encoded stash(encoded_bytes_bound(e, dtype::f32, y.elements()));
     encode(e, y.view(), stash.out(), {}, context);
     tensor dx(l.x());
@@ -134,12 +135,12 @@ TEST(relu_max_pool, equals_the_separate_calls_of_the_library) {
       fill_special(x, 21);
       fill_uniform(dy, 22);
       tensor rectified(l.x()), y(l.y()), gradient(l.x()), dx(l.x());
-      encoded mask(encoded_bytes_bound(of(encoding_kind::sign_mask), dtype::f32, x.elements()));
+      encoded mask(encoded_bytes_bound(how_of(encoding_kind::sign_mask), dtype::f32, x.elements()));
       encoded index(reference_index(l, std::vector<int>(static_cast<std::size_t>(l.pooled()), 0)).size());
       relu_forward(x.view(), rectified.view(), mask.out(), rule, serial);
       max_pool_forward(rectified.view(), y.view(), l.window, index.out(), rule, serial);
       max_pool_backward(dy.view(), index.in(), gradient.view(), l.window, serial);
-      relu_backward(gradient.view(), of(encoding_kind::sign_mask), mask.in(), dx.view(), rule, serial);
+      relu_backward(gradient.view(), how_of(encoding_kind::sign_mask), mask.in(), dx.view(), rule, serial);
 
       tensor joint_y(l.y()), joint_dx(l.x());
       encoded joint_index(index.out().bytes);
@@ -300,7 +301,7 @@ TEST(relu_max_pool, a_corrupt_stash_of_y_is_reported_on_its_own_report) {
   tensor x(l.x()), y(l.y()), dy(l.y()), dx(l.x());
   fill_special(x, 1);
   fill_uniform(dy, 2);
-  const encoding e = of(encoding_kind::bitmap);
+  const encoding e = how_of(encoding_kind::bitmap);
   encoded index(reference_plane(std::vector<int>(static_cast<std::size_t>(l.pooled()), 0), 2).size());
   encoded stash(encoded_bytes_bound(e, dtype::f32, y.elements()));
   relu_max_pool_forward(x.view(), y.view(), l.window, {}, index.out(), framework_rule::pytorch, serial);
@@ -333,7 +334,7 @@ TEST(relu_max_pool, wrong_arguments) {
   silent.report = nullptr;
   EXPECT_EQ(forward(silent, {}), errc::invalid_argument);
 
-  const encoding mask = of(encoding_kind::sign_mask);
+  const encoding mask = how_of(encoding_kind::sign_mask);
   encode(mask, y.view(), stash.out(), {}, serial);
   const auto backward = [&](const encoding& e, const const_encoded_view& s) {
     return code_of(
@@ -342,8 +343,8 @@ TEST(relu_max_pool, wrong_arguments) {
   EXPECT_EQ(backward(mask, stash.in()), errc::ok);
   EXPECT_EQ(backward(mask, {stash.data(), 0, nullptr, &stash.report}), errc::capacity_exceeded);
   EXPECT_EQ(backward(mask, {stash.data(), 16, nullptr, nullptr}), errc::invalid_argument);
-  EXPECT_EQ(backward(of(encoding_kind::shape_only), stash.in()), errc::unsupported);
-  EXPECT_EQ(backward(of(encoding_kind::cast, value_format::fp16), stash.in()), errc::invalid_argument);
+  EXPECT_EQ(backward(how_of(encoding_kind::shape_only), stash.in()), errc::unsupported);
+  EXPECT_EQ(backward(how_of(encoding_kind::cast, value_format::fp16), stash.in()), errc::invalid_argument);
   EXPECT_EQ(
       code_of([&] { relu_max_pool_backward(y.view(), const_encoded_view{}, dx.view(), l.window, serial); }),
       errc::invalid_argument);

@@ -22,8 +22,8 @@ TEST(cpu_target, is_one_of_the_list) {
 
 // Run by encoders_cpu_target_unknown: what the environment says is read once.
 TEST(cpu_target, an_unknown_name_in_the_environment_is_told_by_the_call_that_computes) {
-  const char* wanted = std::getenv("STASH_CPU_TARGET");
-  if (wanted == nullptr || std::string_view(wanted) != "mmx") GTEST_SKIP() << "needs STASH_CPU_TARGET=mmx";
+  const char* setting = std::getenv("STASH_CPU_TARGET");
+  if (setting == nullptr || std::string_view(setting) != "mmx") GTEST_SKIP() << "needs STASH_CPU_TARGET=mmx";
   const auto expect_refusal = [](std::string_view function, const auto& call) {
     try {
       call();

@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(targets, run_loops_test,
                          ::testing::ValuesIn(simd_targets().begin(), simd_targets().end()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-// What goes past the caches is what goes through them, and nothing behind it is touched. `y` may be `x`.
+// What goes past the caches is what goes through them, and nothing past it is touched. `y` may be `x`.
 TEST_P(run_loops_test, written_past_the_caches) {
   for (const std::int64_t n : {1, 7, 12, 15, 16, 17, 63, 127, 128, 129, 144, 255, 257, 1000, 1023, 1024}) {
     const std::vector<float> x = values(n);
@@ -80,20 +80,19 @@ TEST_P(run_loops_test, written_past_the_caches) {
       std::vector<float> expected(x.size());
       run(plain_, x.data(), expected.data(), destination::caches);
       for (const run_loops* version : {&plain_, fast_}) {
-        for (const std::int64_t behind : {0, 1, 4, 8, 15}) {
+        for (const std::int64_t shift : {0, 1, 4, 8, 15}) {
           for (const bool in_place : {false, true}) {
             alignas(run_alignment) float all[1100];
             std::fill(std::begin(all), std::end(all), 5.0F);
-            float* const to = all + 16 + behind;
+            float* const to = all + 16 + shift;
             if (in_place) std::copy(x.begin(), x.end(), to);
             run(*version, in_place ? to : x.data(), to, destination::memory);
             finish_streams();
             const auto is_untouched = [](float value) { return value == 5.0F; };
             EXPECT_EQ(bits_of({to, to + n}), bits_of(expected))
-                << loop << ' ' << n << ' ' << behind << in_place;
-            EXPECT_TRUE(std::all_of(all, to, is_untouched)) << loop << ' ' << n << ' ' << behind;
-            EXPECT_TRUE(std::all_of(to + n, std::end(all), is_untouched))
-                << loop << ' ' << n << ' ' << behind;
+                << loop << ' ' << n << ' ' << shift << in_place;
+            EXPECT_TRUE(std::all_of(all, to, is_untouched)) << loop << ' ' << n << ' ' << shift;
+            EXPECT_TRUE(std::all_of(to + n, std::end(all), is_untouched)) << loop << ' ' << n << ' ' << shift;
           }
         }
       }
@@ -154,16 +153,16 @@ TEST_P(run_loops_test, stored_past_the_caches) {
     std::vector<std::uint8_t> expected(size + 1, 0xee);
     run(plain_, expected.data(), destination::caches);
     for (const run_loops* version : {&plain_, fast_}) {
-      for (const std::size_t behind : {0U, 4U, 16U, 32U, 48U, 60U}) {
+      for (const std::size_t shift : {0U, 4U, 16U, 32U, 48U, 60U}) {
         alignas(run_alignment) std::uint8_t all[4096];
         std::memset(all, 0xee, sizeof all);
-        run(*version, all + run_alignment + behind, destination::memory);
+        run(*version, all + run_alignment + shift, destination::memory);
         finish_streams();
         const auto is_untouched = [](std::uint8_t byte) { return byte == 0xee; };
-        std::uint8_t* const begin = all + run_alignment + behind;
-        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << n << ' ' << behind;
-        ASSERT_TRUE(std::all_of(all, begin, is_untouched)) << n << ' ' << behind;
-        ASSERT_TRUE(std::all_of(begin + size, std::end(all), is_untouched)) << n << ' ' << behind;
+        std::uint8_t* const begin = all + run_alignment + shift;
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << n << ' ' << shift;
+        ASSERT_TRUE(std::all_of(all, begin, is_untouched)) << n << ' ' << shift;
+        ASSERT_TRUE(std::all_of(begin + size, std::end(all), is_untouched)) << n << ' ' << shift;
       }
     }
   };
@@ -198,20 +197,20 @@ TEST_P(run_loops_test, stored_past_the_caches) {
 }
 
 // Spread while they are widened, or left alone: codes of every kind, and such without infinities and NaN.
-// Bytes before and behind a copy stay as they are, wherever in a line it begins.
+// Bytes before and after a copy stay as they are, wherever in a line it begins.
 TEST_P(run_loops_test, copies) {
-  constexpr std::int64_t most = 1000, room = most + 3 * 64;
+  constexpr std::int64_t most = 1000, buffer_bytes = most + 3 * 64;
   for (const destination where : {destination::caches, destination::memory}) {
     for (std::int64_t begin = 64; begin < 128; ++begin) {
       for (const std::int64_t count : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 1000}) {
         const std::vector<std::uint8_t> from = bytes(count);
-        alignas(run_alignment) std::uint8_t to[room];
-        std::memset(to, 0xa5, room);
+        alignas(run_alignment) std::uint8_t to[buffer_bytes];
+        std::memset(to, 0xa5, buffer_bytes);
         fast_->copy(from.data(), count, to + begin, where);
         finish_streams(where);
-        std::vector<std::uint8_t> expected(room, 0xa5);
+        std::vector<std::uint8_t> expected(buffer_bytes, 0xa5);
         std::copy(from.begin(), from.end(), expected.begin() + begin);
-        ASSERT_EQ(std::vector<std::uint8_t>(to, to + room), expected) << begin << " " << count;
+        ASSERT_EQ(std::vector<std::uint8_t>(to, to + buffer_bytes), expected) << begin << " " << count;
       }
     }
   }
@@ -235,10 +234,10 @@ TEST_P(run_loops_test, expand_stored) {
         std::vector<float> expected(static_cast<std::size_t>(n));
         plain_.expand(widened.data(), bits.data(), n, expected.data(), destination::caches);
         for (const destination where : {destination::caches, destination::memory}) {
-          for (const std::int64_t behind : {0, 1}) {
+          for (const std::int64_t shift : {0, 1}) {
             alignas(run_alignment) float all[1100];
             std::fill(std::begin(all), std::end(all), 5.0F);
-            float* const to = all + 16 + behind;
+            float* const to = all + 16 + shift;
             const bool done = fast_->expand_stored(stored.data(), format, bits.data(), n, to, where);
             finish_streams();
             // Of the bytes that keep all bits, some are NaN.
@@ -353,7 +352,7 @@ TEST_P(run_loops_test, nonzero_values) {
       std::vector<float> packed(x.size() + packed_slack), fast_packed(packed.size());
       plain_.compact(x.data(), got.data(), n, packed.data(), plain.count);
       fast_->compact(x.data(), got.data(), n, fast_packed.data(), plain.count);
-      // Nothing is written behind the last value.
+      // Nothing is written past the last value.
       EXPECT_EQ(bits_of(fast_packed), bits_of(packed)) << n;
 
       std::vector<float> at_once(x.size() + packed_slack);
@@ -366,7 +365,7 @@ TEST_P(run_loops_test, nonzero_values) {
       packed.resize(plain.count);
       EXPECT_EQ(bits_of(at_once), bits_of(packed)) << n;
 
-      // What lies behind the last packed value must not show.
+      // What lies past the last packed value must not show.
       packed.resize(x.size() + packed_slack, 7.0F);
       std::vector<float> expanded(x.size(), 5.0F), fast_expanded(x.size(), 5.0F);
       plain_.expand(packed.data(), got.data(), n, expanded.data(), destination::caches);
@@ -441,8 +440,8 @@ TEST_P(run_loops_test, narrow_values) {
   }
 }
 
-// Alone among numbers, so that no other code takes it to the general form, in every place of a block, and
-// beside codes that do.
+// Alone among numbers, so that no other code takes it to the general form, at every position of a block, and
+// next to codes that do.
 TEST_P(run_loops_test, every_code) {
   constexpr std::int64_t n = 192;  // of whole words
   for (const value_format format : plain_formats) {
@@ -456,7 +455,7 @@ TEST_P(run_loops_test, every_code) {
         if (format == value_format::fp10) {
           std::uint32_t word;
           std::memcpy(&word, stored.data() + i / 3 * 4, 4);
-          // This one in one place of every block, zeros elsewhere.
+          // This one at one position of every block, zeros elsewhere.
           word |= (i % 24 == first % 24 ? first : 0) << (i % 3 * 10);
           std::memcpy(stored.data() + i / 3 * 4, &word, 4);
         } else if (codes == 1U << 8) {
@@ -559,7 +558,7 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
 }
 
 // What becomes of a group that the loops leave to the general form must not reach its neighbours.
-TEST_P(run_loops_test, groups_beside_rare_ones) {
+TEST_P(run_loops_test, groups_next_to_rare_ones) {
   constexpr std::int64_t n = 256;
   for (const value_format format : mx_formats) {
     const int f = static_cast<int>(format);
@@ -568,7 +567,7 @@ TEST_P(run_loops_test, groups_beside_rare_ones) {
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto r = static_cast<std::uint32_t>(random_());
         const bool rare = i / 32 % 2 == static_cast<std::size_t>(round % 2);
-        // NaN of every payload, beside the zeros and small numbers in which a wrong bit shows.
+        // NaN of every payload, next to the zeros and small numbers in which a wrong bit shows.
         x[i] = rare ? std::bit_cast<float>(r | 0x7f800000U) : static_cast<float>(r % 64) / -16;
       }
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
@@ -824,18 +823,18 @@ TEST_P(run_loops_test, gathered_pixels) {
         }
       }
       for (const destination to : {destination::caches, destination::memory}) {
-        for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
+        for (const std::size_t shift : {0U, 1U, 4U, 8U}) {
           alignas(run_alignment) float target[2400];
           std::fill_n(target, std::size(target), 7.0F);
-          fast_->gather(pixels, channels, target + behind, to);
+          fast_->gather(pixels, channels, target + shift, to);
           finish_streams();
           for (std::size_t i = 0; i < std::size(target); ++i) {
-            const bool outside = i < behind || i - behind >= expected.size();
-            const float wanted = outside ? 7.0F : expected[i - behind];
+            const bool outside = i < shift || i - shift >= expected.size();
+            const float expected_value = outside ? 7.0F : expected[i - shift];
             // Which of two NaNs a sum hands on is the processor's business.
-            if (std::isnan(target[i]) && std::isnan(wanted)) continue;
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(target[i]), std::bit_cast<std::uint32_t>(wanted))
-                << channels << ' ' << phases << ' ' << behind << ' ' << i;
+            if (std::isnan(target[i]) && std::isnan(expected_value)) continue;
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(target[i]), std::bit_cast<std::uint32_t>(expected_value))
+                << channels << ' ' << phases << ' ' << shift << ' ' << i;
           }
         }
       }
@@ -866,18 +865,18 @@ TEST_P(run_loops_test, windows_side_by_side) {
       }
       for (const run_loops* version : {&plain_, fast_}) {
         for (const destination to : {destination::caches, destination::memory}) {
-          for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
+          for (const std::size_t shift : {0U, 1U, 4U, 8U}) {
             alignas(run_alignment) float y[1100], target[4700];
             std::vector<std::uint8_t> got_taps(count, 0xee);
-            version->maximum[0][1][1](x.data(), w, row, channels, y + behind, got_taps.data(), to);
-            std::copy(dx_before.begin(), dx_before.end(), target + behind);
-            version->scatter(gradient.data(), taps.data(), channels, w, row, target + behind, to);
+            version->maximum[0][1][1](x.data(), w, row, channels, y + shift, got_taps.data(), to);
+            std::copy(dx_before.begin(), dx_before.end(), target + shift);
+            version->scatter(gradient.data(), taps.data(), channels, w, row, target + shift, to);
             finish_streams();
-            const std::vector<float> got(y + behind, y + behind + count);
-            const std::vector<float> got_dx(target + behind, target + behind + dx.size());
-            ASSERT_EQ(bits_of(got), bits_of(maxima)) << channels << ' ' << windows << ' ' << behind;
-            ASSERT_EQ(got_taps, taps) << channels << ' ' << windows << ' ' << behind;
-            ASSERT_EQ(bits_of(got_dx), bits_of(dx)) << channels << ' ' << windows << ' ' << behind;
+            const std::vector<float> got(y + shift, y + shift + count);
+            const std::vector<float> got_dx(target + shift, target + shift + dx.size());
+            ASSERT_EQ(bits_of(got), bits_of(maxima)) << channels << ' ' << windows << ' ' << shift;
+            ASSERT_EQ(got_taps, taps) << channels << ' ' << windows << ' ' << shift;
+            ASSERT_EQ(bits_of(got_dx), bits_of(dx)) << channels << ' ' << windows << ' ' << shift;
           }
         }
       }
@@ -885,8 +884,8 @@ TEST_P(run_loops_test, windows_side_by_side) {
   }
 }
 
-/// Behind a stack's end there is no memory, and a fetch from there is slow.
-TEST(fetching, nothing_is_fetched_behind_buffers_of_the_stack) {
+/// Past the end of a stack there is no memory, and a fetch from there is slow.
+TEST(fetching, nothing_is_fetched_past_buffers_of_the_stack) {
   const std::array<float, run_elements> buffer{};
   EXPECT_EQ(fetch_distance(buffer.data()), 0);
   EXPECT_EQ(fetch_distance(buffer.data() + buffer.size()), 0);

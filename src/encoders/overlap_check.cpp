@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "encoders/apart.hpp"
+#include "encoders/overlap_check.hpp"
 
 #include <numeric>
 
@@ -30,8 +30,8 @@ bool overlap(const extent& a, const extent& b) noexcept {
   return distance < a.run || distance + b.run > period;
 }
 
-void fail_apart(std::string_view function, const piece& written, std::string_view prefix, const piece& other,
-                bool in_place) {
+void fail_overlap(std::string_view function, const memory_access& written, std::string_view prefix,
+                  const memory_access& other, bool in_place) {
   const std::string name = fmt::format("{}{}{}", prefix, other.argument, other.member);
   const std::string expected = in_place
                                    ? fmt::format("{0} itself with its pitch, or memory apart from {0}", name)
@@ -41,11 +41,12 @@ void fail_apart(std::string_view function, const piece& written, std::string_vie
                    other.where.begin, other.where.end));
 }
 
-void call_memory::settle(const piece& p, const piece& before, const char* in_place_with) const {
+void call_memory::settle(const memory_access& p, const memory_access& before,
+                         const char* in_place_with) const {
   const bool in_place = in_place_with != nullptr && std::string_view(before.argument) == in_place_with;
   if (in_place && p.where == before.where) return;
-  if (p.how == use::read) fail_apart(function_, before, "", p);
-  fail_apart(function_, p, "", before, in_place);
+  if (p.how == use::read) fail_overlap(function_, before, "", p);
+  fail_overlap(function_, p, "", before, in_place);
 }
 
 }  // namespace stash::detail

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What a call writes lies apart from what it reads, and from whatever else it writes: wrong data with a good
-/// status otherwise. Only addresses are compared, so memory of a device is checked like any other.
+/// Checks that what a call writes overlaps neither what it reads nor whatever else it writes. An overlap
+/// would give wrong data with a good status. Only addresses are compared, so memory of a device is checked
+/// like any other.
 
 #include <algorithm>
 #include <array>
@@ -40,7 +41,7 @@ inline extent extent_of(const const_tensor_view& view) noexcept {
   return extent_of_pitched(view);
 }
 
-/// True if two extents have a byte in common. Channels of the same pixels that lie side by side have none. Of
+/// True if two extents have a byte in common. Different channels of the same pixels have none. Of
 /// views with different pitches that lie in each other's gaps it may say so although they have none.
 bool overlap(const extent& a, const extent& b) noexcept;
 
@@ -53,47 +54,47 @@ inline bool may_overlap(const extent& a, const extent& b) noexcept {
 enum class use : std::uint8_t { read, counted, shared, written };
 
 /// One of the things that a call reads or writes. `argument` and `member` are for messages. No initialisers:
-/// room for many of them costs nothing.
-struct piece {
+/// an array of many of them costs nothing.
+struct memory_access {
   extent where;
   use how;
   const char *argument, *member;
 
-  bool bothers(const piece& other) const noexcept {
+  bool bothers(const memory_access& other) const noexcept {
     return may_overlap(where, other.where) && (how != use::read || other.how != use::read) &&
            overlap(where, other.where) && !(how == other.how && how != use::written && where == other.where);
   }
 };
 
 /// Throws error(invalid_argument): `written` overlaps `other`. The prefix stands before other's name.
-[[noreturn]] void fail_apart(std::string_view function, const piece& written, std::string_view prefix,
-                             const piece& other, bool in_place = false);
+[[noreturn]] void fail_overlap(std::string_view function, const memory_access& written,
+                               std::string_view prefix, const memory_access& other, bool in_place = false);
 
-// Pieces are told and compared inline, so that they stay in registers: one that is put together in memory and
-// copied at once waits for its own stores, a quarter of the time of a call on a small map.
+// Accesses are added and compared inline, so that they stay in registers: one that is put together in memory
+// and copied at once waits for its own stores, a quarter of the time of a call on a small map.
 
-/// Gives the pieces of encoded bytes of which at most `most` are used, and of their report, to take().
+/// Gives the accesses to encoded bytes of which at most `most` are used, and of their report, to take().
 template <class View, class Take>
-[[gnu::always_inline]] inline void pieces_of_encoded(const char* argument, const View& view, std::size_t most,
-                                                     use bytes, const Take& take) {
-  take(piece{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
-  take(piece{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
+[[gnu::always_inline]] inline void accesses_of_encoded(const char* argument, const View& view,
+                                                       std::size_t most, use bytes, const Take& take) {
+  take(memory_access{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
+  take(memory_access{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
 }
 /// The same for its arena, which may be null.
 template <class Take>
-[[gnu::always_inline]] inline void pieces_of_arena(const char* argument, const overflow_arena* arena,
-                                                   use bytes, const Take& take) {
+[[gnu::always_inline]] inline void accesses_of_arena(const char* argument, const overflow_arena* arena,
+                                                     use bytes, const Take& take) {
   if (arena == nullptr) return;
   constexpr std::size_t counter = sizeof(std::uint64_t);
   const use counters = bytes == use::read ? use::read : use::counted;
-  take(piece{extent_of(arena->data, arena->bytes), bytes, argument, ".overflow"});
-  take(piece{extent_of(arena->claimed, counter), counters, argument, ".overflow.claimed"});
-  take(piece{extent_of(arena->host_data, arena->host_bytes), bytes, argument, ".overflow.host_data"});
-  take(piece{extent_of(arena->host_claimed, counter), counters, argument, ".overflow.host_claimed"});
+  take(memory_access{extent_of(arena->data, arena->bytes), bytes, argument, ".overflow"});
+  take(memory_access{extent_of(arena->claimed, counter), counters, argument, ".overflow.claimed"});
+  take(memory_access{extent_of(arena->host_data, arena->host_bytes), bytes, argument, ".overflow.host_data"});
+  take(memory_access{extent_of(arena->host_claimed, counter), counters, argument, ".overflow.host_claimed"});
 }
 
-/// The memory of one call, told piece by piece after the arguments have been checked by themselves. Each
-/// piece is compared with those before it: error(invalid_argument) for the first that is not apart.
+/// The memory of one call, added access by access after the arguments have been checked by themselves. Each
+/// access is compared with those before it: error(invalid_argument) for the first that overlaps.
 class call_memory {
  public:
   explicit call_memory(std::string_view function) noexcept : function_(function) {}
@@ -124,34 +125,34 @@ class call_memory {
     return *this;
   }
   [[gnu::always_inline]] call_memory& arena(const char* argument, const overflow_arena* arena, use how) {
-    pieces_of_arena(argument, arena, how, [this](const piece& p) { add(p); });
+    accesses_of_arena(argument, arena, how, [this](const memory_access& p) { add(p); });
     return *this;
   }
-  /// `p` may be the same memory as the piece of the argument `in_place_with`.
-  [[gnu::always_inline]] call_memory& add(const piece& p, const char* in_place_with = nullptr) {
+  /// `p` may be the same memory as the access of the argument `in_place_with`.
+  [[gnu::always_inline]] call_memory& add(const memory_access& p, const char* in_place_with = nullptr) {
     if (p.where.empty()) return *this;
     for (std::size_t i = 0; i < count_; ++i) {
-      if (p.bothers(pieces_[i])) settle(p, pieces_[i], in_place_with);
+      if (p.bothers(accesses_[i])) settle(p, accesses_[i], in_place_with);
     }
-    assert(count_ < most_pieces);
-    pieces_[count_++] = p;
+    assert(count_ < most_accesses);
+    accesses_[count_++] = p;
     return *this;
   }
 
  private:
   /// Two arenas, two encoded tensors and four others are the most that a call has.
-  static constexpr std::size_t most_pieces = 16;
+  static constexpr std::size_t most_accesses = 16;
 
   /// Throws unless they are one by permission.
-  void settle(const piece& p, const piece& before, const char* in_place_with) const;
+  void settle(const memory_access& p, const memory_access& before, const char* in_place_with) const;
   template <class View>
   void add_encoded(const char* argument, const View& view, std::size_t most, use how) {
-    pieces_of_encoded(argument, view, most, how, [this](const piece& p) { add(p); });
+    accesses_of_encoded(argument, view, most, how, [this](const memory_access& p) { add(p); });
   }
 
   std::string_view function_;
   std::size_t count_ = 0;
-  std::array<piece, most_pieces> pieces_;
+  std::array<memory_access, most_accesses> accesses_;
 };
 
 }  // namespace stash::detail

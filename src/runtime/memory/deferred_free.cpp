@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/memory/given_back.hpp"
+#include "runtime/memory/deferred_free.hpp"
 
 #include <exception>
 #include <utility>
@@ -17,16 +17,16 @@ void deallocate(const kept_block& block, void* stream) noexcept {
 
 }  // namespace
 
-given_back::~given_back() {
+deferred_free::~deferred_free() {
   while (!parts_.empty())
     drop_first();
 }
 
-bool given_back::add(const kept_block& block, std::size_t bytes, void* stream) noexcept {
+bool deferred_free::add(const kept_block& block, std::size_t bytes, void* stream) noexcept {
   try {
     parts_.push_back({block, bytes, stream, nullptr});
     try {
-      parts_.back().behind = device::record_event(stream);
+      parts_.back().last_use = device::record_event(stream);
     } catch (...) {
       parts_.pop_back();
       throw;
@@ -39,49 +39,49 @@ bool given_back::add(const kept_block& block, std::size_t bytes, void* stream) n
   return true;
 }
 
-void given_back::keep(const kept_block& block, void* stream) noexcept {
+void deferred_free::keep(const kept_block& block, void* stream) noexcept {
   if (!add(block, block.bytes, stream)) deallocate(block, stream);
 }
 
-void given_back::note(std::size_t bytes, void* stream) noexcept {
+void deferred_free::note(std::size_t bytes, void* stream) noexcept {
   add({}, bytes, stream);
 }
 
-void given_back::make_room(std::size_t bytes, void* stream) {
-  while (!parts_.empty() && (bytes_ > bytes || has_been_reached(parts_.front().behind))) {
+void deferred_free::release_until(std::size_t bytes, void* stream) {
+  while (!parts_.empty() && (bytes_ > bytes || has_been_reached(parts_.front().last_use))) {
     part& first = parts_.front();
-    device::wait_in_stream(stream, first.behind);
-    if (first.block.data != nullptr) give(first, stream);
+    device::wait_in_stream(stream, first.last_use);
+    if (first.block.data != nullptr) free_part(first, stream);
     drop_first();
   }
 }
 
-void given_back::give_back_in(void* stream) noexcept {
+void deferred_free::free_in(void* stream) noexcept {
   for (part& p : parts_) {
     if (p.block.data == nullptr) continue;
     try {
-      if (p.stream != stream) device::wait_in_stream(stream, p.behind);
-      give(p, stream);
-      const device::event behind = device::record_event(stream);
-      device::destroy_event(std::exchange(p.behind, behind));
+      if (p.stream != stream) device::wait_in_stream(stream, p.last_use);
+      free_part(p, stream);
+      const device::event last_use = device::record_event(stream);
+      device::destroy_event(std::exchange(p.last_use, last_use));
       p.stream = stream;
     } catch (const std::exception&) {
       // Not ordered by the device, so by the host.
       if (p.block.data == nullptr) continue;
-      wait_quietly_for(p.behind);
-      give(p, stream);
+      wait_quietly_for(p.last_use);
+      free_part(p, stream);
     }
   }
 }
 
-void given_back::give(part& p, void* stream) noexcept {
+void deferred_free::free_part(part& p, void* stream) noexcept {
   const kept_block block = std::exchange(p.block, {});
   kept_bytes_ -= block.bytes;
   deallocate(block, stream);
 }
 
-void given_back::drop_first() noexcept {
-  device::destroy_event(parts_.front().behind);
+void deferred_free::drop_first() noexcept {
+  device::destroy_event(parts_.front().last_use);
   bytes_ -= parts_.front().bytes;
   parts_.pop_front();
 }

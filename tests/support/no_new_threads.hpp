@@ -11,10 +11,10 @@
 namespace stash_test {
 
 /// While it lives, threads that are made with default attributes, as std::thread's are, ask for a stack that
-/// no address space has room for.
-class no_room_for_threads {
+/// no address space can hold.
+class no_new_threads {
  public:
-  no_room_for_threads() {
+  no_new_threads() {
     EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
     pthread_attr_t huge;
     EXPECT_EQ(pthread_attr_init(&huge), 0);
@@ -22,12 +22,12 @@ class no_room_for_threads {
     EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
     pthread_attr_destroy(&huge);
   }
-  ~no_room_for_threads() {
+  ~no_new_threads() {
     EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
     pthread_attr_destroy(&before_);
   }
-  no_room_for_threads(const no_room_for_threads&) = delete;
-  no_room_for_threads& operator=(const no_room_for_threads&) = delete;
+  no_new_threads(const no_new_threads&) = delete;
+  no_new_threads& operator=(const no_new_threads&) = delete;
 
  private:
   pthread_attr_t before_;
