@@ -72,7 +72,7 @@ def plain_name(demangled):
     for long, short in (("unsigned int", "u32"), ("unsigned short", "u16"), ("unsigned char", "u8"), ("> >", ">>"),
                         (", ", ",")):
         name = name.replace(long, short)
-    # "> > >" leaves one behind.
+    # "> > >" leaves one over.
     return re.sub(r"\b(\d+)u\b", r"\1", name.replace("> >", ">>"))
 
 
@@ -87,7 +87,7 @@ class Block:
     apart: bool = False  # has something that not every thread of the main path comes to alone
 
     def take(self, other):
-        """Runs the instructions of another block behind its own."""
+        """Runs the instructions of another block after its own."""
         self.instructions += other.instructions
         self.bytes += other.bytes
         self.apart |= other.apart
@@ -261,7 +261,7 @@ def packed(counts):
 
 def main_path(blocks, accesses, of_two=min):
     """The cheapest way through a kernel with exactly these accesses ({kind: count}; other kinds do not matter), None if
-    there is none; `of_two` is for condense(). What handles borders, odd pitches or small pieces is longer or has other
+    there is none; `of_two` is for condense(). What handles borders, odd pitches or small parts is longer or has other
     accesses."""
     blocks = condense(blocks, of_two)
     kinds = sorted(accesses)
@@ -288,15 +288,15 @@ def main_path(blocks, accesses, of_two=min):
 
 
 def settled_counts(blocks, kinds):
-    """For each block the bits of the counts that no block behind it changes: on a way to the goal they are the goal's."""
-    behind = {number: set() for number in blocks}  # kinds of accesses
+    """For each block the bits of the counts that no later block changes: on a way to the goal they are the goal's."""
+    later = {number: set() for number in blocks}  # kinds of accesses
     changed = True
     while changed:
         changed = False
         for number, block in blocks.items():
-            seen = set().union(*(behind[other] | {kind for kind in kinds if blocks[other].accesses.get(kind)}
+            seen = set().union(*(later[other] | {kind for kind in kinds if blocks[other].accesses.get(kind)}
                                  for other in block.next))
-            changed |= seen != behind[number]
-            behind[number] = seen
+            changed |= seen != later[number]
+            later[number] = seen
     every = (1 << COUNT_BITS) - 1
-    return {number: packed(0 if kind in seen else every for kind in kinds) for number, seen in behind.items()}
+    return {number: packed(0 if kind in seen else every for kind in kinds) for number, seen in later.items()}

@@ -31,7 +31,7 @@ workspace_view to_workspace(std::string_view function, const stash_workspace_vie
 std::unique_ptr<callback_memory> to_memory(std::string_view function, std::string_view argument,
                                            const stash_memory_callbacks* callbacks);
 
-/// Encoded bytes as level-one calls take them; holds the arena that the view points to.
+/// Encoded bytes as non-owning calls take them; holds the arena that the view points to.
 class encoded_argument {
  public:
   /// The empty view.

@@ -58,7 +58,7 @@ struct memory {
   const_encoded_view in() { return {stored.data(), stored.size(), nullptr, &report}; }
 };
 
-TEST(allocation_failure, level_one_does_not_allocate) {
+TEST(allocation_failure, non_owning_does_not_allocate) {
   memory m;
   for (const std::string& name : encoding_names()) {
     SCOPED_TRACE(name);

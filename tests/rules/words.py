@@ -28,18 +28,18 @@ WORDS = (
     Word("rooms?", "module; of bytes: capacity, free bytes, headroom, space"),
     Word("pieces?", "vec16 of 16 bytes; chunk, part, block"),
     Word("behind", "after, following, past the end"),
-    Word("beside", "next to, compared with, in addition to"),
+    Word("beside", "next to, compared with, in addition to", (r"beside_maps_bytes",)),  # of a JSON file
     Word("level[ _-]one", "non-owning API"),
     Word("given_back", "deferred_free, freed"),
     Word("tick_view", "timeline_of_choice"),
     Word("plan_sweep", "budget_planner"),
-    Word("readings?", "need propagation, needs", (r"\breading\b",)),
+    Word("readings", "need propagation, needs"),
     Word("scratch", "workspace", (r"from scratch",)),
     Word("winners?", "argmax"),
     Word("winning cells?", "argmax"),
     Word("(?:two|one) apart", "stride 2, stride 1"),
     Word("channels (?:last|first)", "NHWC, NCHW"),
-    Word("(?:bands?|strips?|stretch(?:es)?)", "tile, halo tile, column tile, row tile", (r"strip_trailing\w*",),
+    Word("(?:bands?|strips?|stretch(?:es)?)", "tile, halo tile, column tile, row tile", (r"strip_trailing\w*", r"\.strip\("),
          ("kernels/", "tests/simt/", "tests/gpu/", "docs/kernels.md")),
 )
 # What is kept as it was written: formats' examples, records, and this list itself.

@@ -40,7 +40,7 @@ class reserved {
 
   /// What all maps of a test take together, at most.
   static constexpr std::uint64_t most = std::uint64_t{1} << 40;
-  static bool there_is_room() {
+  static bool there_is_memory() {
     void* const all = reserve(most);
     if (all == MAP_FAILED) return false;
     ::munmap(all, most);
@@ -67,7 +67,7 @@ class reserved {
 class large_maps : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!reserved::there_is_room()) GTEST_SKIP() << "no address space of " << reserved::most << " bytes";
+    if (!reserved::there_is_memory()) GTEST_SKIP() << "no address space of " << reserved::most << " bytes";
     simt::set_schedule({.last_blocks = blocks});
   }
   void TearDown() override { simt::set_schedule({}); }

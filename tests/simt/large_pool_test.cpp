@@ -231,13 +231,13 @@ TEST_F(large_pool, high_column_tiles) {
 TEST_F(large_pool, one_row_of_more_pixels_than_32_bits_count) {
   constexpr std::int64_t width = std::int64_t{1} << 33, end = 512;
   const pool_window pairs{1, 2, 1, 2};
-  expect_layers_of_cpu({"channels last",
+  expect_layers_of_cpu({"NHWC",
                         pairs,
                         {1, 1, width + end, 3},
                         {1, 1, end, 3},
                         {1, 1, (width + end) / 2, 3},
                         {1, 1, end / 2, 3}});
-  expect_layers_of_cpu({"channels first",
+  expect_layers_of_cpu({"NCHW",
                         channels_first(pairs),
                         {1, 1, 1, width + end},
                         {1, 1, 1, end},

@@ -28,7 +28,7 @@ from records import facts, save
 POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
 WARM_UP = 6
 COPY_BYTES = 256 << 20  # beyond what a cache holds
-COPY_PIECE_BYTES = 4 << 20
+COPY_CHUNK_BYTES = 4 << 20
 
 
 def parse_arguments():
@@ -59,8 +59,8 @@ class Copy:
 
     def part(self, index):
         part = COPY_BYTES // self.threads
-        for begin in range(index * part, (index + 1) * part, COPY_PIECE_BYTES):
-            end = min(begin + COPY_PIECE_BYTES, (index + 1) * part)
+        for begin in range(index * part, (index + 1) * part, COPY_CHUNK_BYTES):
+            end = min(begin + COPY_CHUNK_BYTES, (index + 1) * part)
             numpy.copyto(self.to[begin:end], self.from_[begin:end])
 
     def seconds_per_byte(self):

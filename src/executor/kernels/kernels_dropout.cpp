@@ -11,8 +11,8 @@ namespace {
 
 using planner::op_kind;
 
-/// Dropout in both directions. The non-owning functions speak of masks as bits; a mask of one byte per element
-/// (the unencoded baseline) is made from bits, and turned back into bits, in the workspace.
+/// Dropout in both directions. The non-owning functions speak of masks as bits; a mask of one byte per
+/// element (the unencoded baseline) is made from bits, and turned back into bits, in the workspace.
 class dropout_kernel final : public kernel_base {
  public:
   explicit dropout_kernel(const kernel_setup& setup);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear programs solved by a module that is opened when it is first needed. It lies in the folder `stash`
-// beside the library. Where it is missing, or one of its libraries is, there is no solver: bounds are weaker
+// next to the library. Where it is missing, or one of its libraries is, there is no solver: bounds are weaker
 // and say so.
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ std::string folder_of_library() {
 
 stash_solve_linear_program_t* load() {
   const std::string folder = folder_of_library();
-  // Never closed: solver libraries leave handlers and thread-local memory behind.
+  // Never closed: solver libraries leave handlers and thread-local memory.
   void* const module =
       folder.empty() ? nullptr : dlopen((folder + "stash/" STASH_SOLVER_FILE).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) return nullptr;

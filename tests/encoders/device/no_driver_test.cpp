@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Level-one calls where there is no driver.
+// Non-owning calls where there is no driver.
 
 #include "encoders/device/no_driver.hpp"
 

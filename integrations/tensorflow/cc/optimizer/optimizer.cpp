@@ -345,8 +345,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower &&
-                   log->reason.empty();
+    log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower && log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
     const bool matters = request.budget_bytes > 0 || request.swap || log->loops > 0;
