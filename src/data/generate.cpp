@@ -51,13 +51,13 @@ struct knot_position {
 
 /// Positions along one side. The grid spans the image and the margin that shifts need on either end.
 std::vector<knot_position> knot_positions(std::int64_t extent) {
-  std::vector<knot_position> knots;
+  std::vector<knot_position> found;
   const std::int64_t span = extent + std::int64_t{2} * max_shift;
   for (std::int64_t i = 0; i < span; ++i) {
     const std::int64_t fixed = i * (std::int64_t{cells} * unit) / span;
-    knots.push_back({static_cast<std::size_t>(fixed / unit), static_cast<int>(fixed % unit)});
+    found.push_back({static_cast<std::size_t>(fixed / unit), static_cast<int>(fixed % unit)});
   }
-  return knots;
+  return found;
 }
 
 int pattern_at(const grid& pattern, knot_position y, knot_position x) {

@@ -32,7 +32,7 @@ struct edit {
 struct text_node {
   std::size_t key = 0;  ///< where the member starts, if it is one; else where the value does
   std::size_t begin = 0, end = 0;
-  std::size_t end = 0;  ///< the nodes from here on do not lie in this one
+  std::size_t nodes_end = 0;  ///< the nodes from here on do not lie in this one
   std::vector<std::size_t> children;
   bool is_array = false, is_integer = false;
 };
@@ -117,12 +117,12 @@ class document {
       text_ += value.dump();
     }
     nodes_[at].end = text_.size();
-    nodes_[at].end = nodes_.size();
+    nodes_[at].nodes_end = nodes_.size();
   }
 
   void append(std::size_t at, std::span<const edit> edits, std::string& out) const {
     const text_node& node = nodes_[at];
-    const auto lies_inside = [&](const edit& e) { return e.node >= at && e.node < node.end; };
+    const auto lies_inside = [&](const edit& e) { return e.node >= at && e.node < node.nodes_end; };
     if (std::none_of(edits.begin(), edits.end(), lies_inside)) {
       out.append(text_, node.begin, node.end - node.begin);
       return;

@@ -174,13 +174,3 @@ def test_what_is_random_or_costs_more_is_kept(python):
     random, product = python(FUNCTION, code)
     assert product == 0
     assert random <= 1  # the product of the map and the noise, from both
-
-
-def test_what_is_no_truth_value_is_refused(python):
-    code = """
-    try:
-        stash_tf.enable(recompute="cheap")
-    except stash_tf.StashError as e:
-        out(str(e))
-    """
-    assert "recompute: expected True or False, got 'cheap'" in python(code)
