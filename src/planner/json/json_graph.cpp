@@ -145,7 +145,7 @@ storage read_storage(const field& f) {
   if (const auto v = f.find("fixed_bytes")) s.fixed_bytes = v->bytes();
   if (const auto v = f.find("bytes_per_sample")) s.bytes_per_sample = v->bytes();
   if (const auto v = f.find("density")) s.density = v->number(0.0, 1.0);
-  if (const auto v = f.find("window_taps", "window_taps"))
+  if (const auto v = f.find("window_taps", "window_cells"))
     s.window_taps = static_cast<std::int32_t>(v->integer(0, most32));
   return s;
 }

@@ -36,7 +36,7 @@ encoding read_encoding(const field& f) {
   if (const auto v = f.find("values")) e.values = v->one_of<value_format>();
   if (const auto v = f.find("underflow")) e.underflow = v->one_of<underflow_rule>();
   if (const auto v = f.find("rule")) e.rule = v->one_of<framework_rule>();
-  if (const auto v = f.find("window_taps", "window_taps"))
+  if (const auto v = f.find("window_taps", "window_cells"))
     e.window_taps = static_cast<window_taps_t>(v->integer(0, std::numeric_limits<window_taps_t>::max()));
   return e;
 }
