@@ -220,7 +220,7 @@ def layouts_in(to, source, build, work, compilers):
         run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{here}/consumer_c")
         run_consumer(f"{here}/consumer_c", environment)
         configure(f"{source}/tests/consumers/find_package", f"{here}/project", compilers, "-DCONSUMER_ALONE=ON",
-                  f"-Dstash_DIR={libraries}/cmake/stash", dirs_exist_ok=True)
+                  f"-Dstash_DIR={libraries}/cmake/stash")
         run("cmake", "--build", f"{here}/project", "--target", "consumer_c")
         run_consumer(f"{here}/project/consumer_c")
 
