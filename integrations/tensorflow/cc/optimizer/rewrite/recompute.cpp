@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
+#include "optimizer/rewrite/unused_names.hpp"
 
 namespace stash_tf {
 
@@ -26,54 +26,15 @@ constexpr std::int64_t small_part = 16;
 
 // One pass over the elements each, one output, the same bits whenever they run.
 bool is_cheap(const std::string& op) {
-  static const std::set<std::string> ops = {"Abs",
-                                            "Add",
-                                            "AddV2",
-                                            "BiasAdd",
-                                            "Cast",
-                                            "DivNoNan",
-                                            "Elu",
-                                            "Equal",
-                                            "Erf",
-                                            "Erfc",
-                                            "Exp",
-                                            "Expm1",
-                                            "Floor",
-                                            "Greater",
-                                            "GreaterEqual",
-                                            "Inv",
-                                            "LeakyRelu",
-                                            "Less",
-                                            "LessEqual",
-                                            "Log",
-                                            "Log1p",
-                                            "LogicalAnd",
-                                            "LogicalNot",
-                                            "LogicalOr",
-                                            "Maximum",
-                                            "Minimum",
-                                            "Mul",
-                                            "MulNoNan",
-                                            "Neg",
-                                            "NotEqual",
-                                            "RealDiv",
-                                            "Reciprocal",
-                                            "Relu",
-                                            "Relu6",
-                                            "Rsqrt",
-                                            "Select",
-                                            "SelectV2",
-                                            "Selu",
-                                            "Sigmoid",
-                                            "Sign",
-                                            "Softplus",
-                                            "Softsign",
-                                            "Sqrt",
-                                            "Square",
-                                            "SquaredDifference",
-                                            "Sub",
-                                            "_UnaryOpsComposition",
-                                            "Tanh"};
+  static const std::set<std::string> ops = {
+      // of one value
+      "Abs", "Cast", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu", "Log", "Log1p",
+      "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus",
+      "Softsign", "Sqrt", "Square", "Tanh", "_UnaryOpsComposition",
+      // of two and three
+      "Add", "AddV2", "BiasAdd", "DivNoNan", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual",
+      "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "NotEqual", "RealDiv", "Select",
+      "SelectV2", "SquaredDifference", "Sub"};
   return ops.count(op) != 0;
 }
 
@@ -173,11 +134,9 @@ class chooser {
 
 class copier {
  public:
+  // `result` holds a copy of the original.
   copier(const graph_view& graph, const chooser& chosen, tensor_sizes* sizes, tensorflow::GraphDef* result)
-      : graph_(graph), chosen_(chosen), sizes_(sizes), result_(result) {
-    for (int i = 0; i < graph.size(); ++i)
-      names_.insert(graph.name(i));
-  }
+      : graph_(graph), chosen_(chosen), sizes_(sizes), result_(result), names_(*result) {}
 
   int ops() const { return ops_; }
 
@@ -205,7 +164,7 @@ class copier {
       if (in.is_control()) continue;
       made.add_input(chosen_.stays(in, bytes_) ? from.input(k) : copied(in));
     }
-    made.set_name(unused(absl::StrCat(from.name(), "/stash_again")));
+    made.set_name(names_.take(absl::StrCat(from.name(), "/stash_again")));
     add_control_edge(&made, gate_);
     sizes_->add(*sizes_->find(s));
     if (!is_alias(from.op())) ++ops_;
@@ -214,19 +173,11 @@ class copier {
     return made.name();
   }
 
-  std::string unused(const std::string& name) {
-    std::string found = name;
-    for (int& k = numbers_[name]; !names_.insert(found).second;)
-      found = absl::StrCat(name, "_", ++k);
-    return found;
-  }
-
   const graph_view& graph_;
   const chooser& chosen_;
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
-  std::set<std::string> names_;
-  std::map<std::string, int> numbers_;
+  unused_names names_;
   // Of the map that is being copied. Each has its own: a shared copy would live from its first reader on.
   std::map<int, std::string> copies_;
   std::int64_t bytes_ = 0;

@@ -13,6 +13,7 @@
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/rewrite/host_moves.hpp"
 #include "optimizer/rewrite/temporaries.hpp"
+#include "optimizer/rewrite/unused_names.hpp"
 #include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {
@@ -26,9 +27,7 @@ class rewriter {
  public:
   // `start` holds a copy of the original, or that with what a rewriter has added after it.
   rewriter(rewritten start, const graph_view& graph, const step& analysis, const control_flow& flow)
-      : graph_(graph), step_(analysis), flow_(flow), result_(std::move(start)) {
-    for (const NodeDef& n : result_.graph.node())
-      names_.insert(n.name());
+      : graph_(graph), step_(analysis), flow_(flow), result_(std::move(start)), names_(result_.graph) {
     position_ = graph.positions(analysis.order);
   }
 
@@ -122,11 +121,8 @@ class rewriter {
   NodeDef* node(int i) { return result_.graph.mutable_node(i); }
 
   NodeDef* add_node(const std::string& base_name, const char* op, int like) {
-    std::string name = base_name;
-    for (int k = 1; !names_.insert(name).second; ++k)
-      name = absl::StrCat(base_name, "_", k);
     NodeDef* n = result_.graph.add_node();
-    n->set_name(name);
+    n->set_name(names_.take(base_name));
     n->set_op(op);
     n->set_device(graph_.node(like).device());
     (*n->mutable_attr())[mark].set_b(true);
@@ -383,7 +379,7 @@ class rewriter {
   rewritten result_;
   std::map<int, std::vector<int>> masks_;  // who waits for one
   std::vector<int> position_;              // in the topological order
-  std::set<std::string> names_;
+  unused_names names_;
   std::set<std::pair<int, int>> served_;
   std::map<source, std::string> turns_;
   std::map<source, std::string> dims_of_;                     // by view

@@ -2,15 +2,14 @@
 #include "optimizer/rewrite/split_add_n.hpp"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
+#include "optimizer/rewrite/unused_names.hpp"
 
 namespace stash_tf {
 
@@ -42,11 +41,9 @@ bool is_elementwise_product(const std::string& op) {
 
 class splitter {
  public:
-  splitter(const graph_view& graph, const step& analysis, tensor_sizes* sizes, tensorflow::GraphDef* result)
-      : graph_(graph), step_(analysis), sizes_(sizes), result_(result) {
-    for (int i = 0; i < graph.size(); ++i)
-      names_.insert(graph.name(i));
-  }
+  splitter(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
+           tensor_sizes* sizes, tensorflow::GraphDef* result)
+      : graph_(graph), step_(analysis), sizes_(sizes), result_(result), names_(original) {}
 
   bool is_worthwhile(int i, std::int64_t smallest) const {
     if (graph_.op(i) != "AddN" || !step_.backward[at(i)]) return false;
@@ -124,7 +121,7 @@ class splitter {
 
   NodeDef* add_node(const NodeDef& sum, int i) {
     NodeDef* n = result_->add_node();
-    n->set_name(unused(absl::StrCat(sum.name(), "/stash_sum")));
+    n->set_name(names_.take(absl::StrCat(sum.name(), "/stash_sum")));
     n->set_op("AddN");
     n->set_device(sum.device());
     (*n->mutable_attr())["T"] = sum.attr().at("T");
@@ -135,7 +132,7 @@ class splitter {
   // After one addition, so that it is in the sum's loop and branch, and before the last.
   void count_terms(int i, int terms) {
     NodeDef* last = result_->mutable_node(i);
-    const std::string name = unused(absl::StrCat(last->name(), "/stash_terms"));
+    const std::string name = names_.take(absl::StrCat(last->name(), "/stash_terms"));
     add_control_edge(last, name);
     NodeDef* n = result_->add_node();
     n->set_name(name);
@@ -148,26 +145,18 @@ class splitter {
     sizes_->add({});
   }
 
-  std::string unused(const std::string& base) {
-    std::string name = base;
-    for (int& k = numbers_[base]; !names_.insert(name).second;)
-      name = absl::StrCat(base, "_", ++k);
-    return name;
-  }
-
   const graph_view& graph_;
   const step& step_;
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
-  std::set<std::string> names_;
-  std::map<std::string, int> numbers_;  // the last one appended to each base name
+  unused_names names_;
 };
 
 }  // namespace
 
 int split_add_ns(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                  std::int64_t smallest, tensor_sizes* sizes, tensorflow::GraphDef* result) {
-  splitter s(graph, analysis, sizes, result);
+  splitter s(original, graph, analysis, sizes, result);
   int sums = 0;
   for (int i = 0; i < graph.size(); ++i) {
     if (!s.is_worthwhile(i, smallest)) continue;
