@@ -220,7 +220,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     }
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
-    if (!log.rewritten) log.sums = log.loops = 0;
+    if (!log.rewritten) {
+      log.sums = log.loops = log.recomputed_maps = log.recomputed_ops = 0;
+      log.recomputed_bytes = 0;
+    }
     if (!status.ok() && log.reason.empty()) log.reason = std::string(status.message());
     log_graph(std::move(log));
     return status;

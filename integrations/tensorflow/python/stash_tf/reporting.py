@@ -10,7 +10,6 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
-COPIED = ("maps", "ops", "bytes")
 BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
@@ -158,6 +157,10 @@ def build(
     summed = [c["elements"] // c["executions"] for c in counters if c["op"] == SUM and c["executions"]]
     main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
     changed = [graph for graph in newest if graph["rewritten"] and not graph.get("reason")]
+
+    def total(name: str) -> int:
+        return sum(graph.get(name, 0) for graph in changed)
+
     # Functions run one after the other: what each keeps does not add up. What no graph names was kept explicitly.
     elsewhere = named - {tensor["tensor"] for tensor in main.get("tensors", ())}
     ran = [row for row in rows if row.state == RAN and row.tensor not in elsewhere]
@@ -174,9 +177,11 @@ def build(
         predicted_host_bytes=main.get("predicted_host_bytes", 0),
         sums=len(summed),
         summed_gradients=sum(summed),
-        loops=sum(graph.get("loops", 0) for graph in changed),
+        loops=total("loops"),
         ordered=diagnosis.only_ordered(newest),
-        **{f"recomputed_{what}": sum(graph.get(f"recomputed_{what}", 0) for graph in changed) for what in COPIED},
+        recomputed_maps=total("recomputed_maps"),
+        recomputed_ops=total("recomputed_ops"),
+        recomputed_bytes=total("recomputed_bytes"),
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,
