@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The library that users link: the modules that implement include/stash, once static and once shared, from the same objects. The
-# solver of linear programs brings LAPACK and a Fortran runtime along, which those who only encode need not load: the static
-# library contains it, the shared one opens it as a module when it first plans for speed.
+# The library that users link: the modules that implement include/stash, once static and once shared, from the same
+# objects. The solver of linear programs brings LAPACK and a Fortran runtime along, which those who only encode need not
+# load: the static library contains it, the shared one opens it as a module when it first plans for speed.
 
 set(stash_modules stash_encoders stash_planner stash_runtime stash_c_api)
 if(STASH_ENABLE_CUDA)
