@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps only what the backward pass needs of feature maps, in PyTorch.
+
+    import stash_torch
+
+    with stash_torch.compress(model) as session:
+        for x, target in loader:
+            ...the training loop, unchanged...
+    print(session.report())
+"""
+
+from .session import Session
+
+__version__ = "0.1.0"
+__all__ = ["Session", "compress", "enable"]
+
+
+def compress(model, policy="lossless"):
+    """A context in which training steps of this thread keep less for their backward pass.
+
+    model: a module, or several; their parameters and buffers are never touched.
+    policy: "lossless" (every gradient keeps its bits), or "fp16", "bf16", "fp10", "fp8": values that only weigh in sums
+    are kept in that format, if they fit into it.
+
+    The first step of each kind (sequence of ops, shapes) is recorded and runs as without Stash. Returns a Session, which
+    is a context manager, also a decorator.
+    """
+    return Session(model, policy)
+
+
+def enable(model, policy="lossless"):
+    """compress() without a block: ends with close() of the session that it returns."""
+    return Session(model, policy).__enter__()

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of libstash on torch's tensors. All memory is torch's, so that its statistics count it."""
+
+import ctypes
+import functools
+
+import torch
+
+try:
+    from . import _stash as api
+except ImportError:  # a source tree: stash.py is found beside this package's folder
+    import stash as api
+
+Error = api.Error
+
+TYPES = {
+    torch.float32: api.DTYPE_F32,
+    torch.float16: api.DTYPE_F16,
+    torch.bfloat16: api.DTYPE_BF16,
+    torch.uint8: api.DTYPE_U8,
+}
+
+
+@functools.cache
+def encoding(name, window_taps=0, lower=0.0, upper=0.0):
+    """The encoding of that name under PyTorch's rules. Shared: not to be changed."""
+    how = api.Encoding()
+    api.parse_encoding(name.encode(), how)
+    how.rule = api.RULE_PYTORCH
+    how.window_taps = window_taps
+    if name == "range_mask":
+        how.lower, how.upper = lower, upper
+    return how
+
+
+def _context(tensor):
+    if tensor.device.type == "cpu":
+        return None
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    return api.ExecutionContext(space=api.SPACE_DEVICE, stream=stream)
+
+
+def _dense(tensor):
+    """The view of a tensor of any shape whose elements lie without gaps, as one row."""
+    space = api.SPACE_HOST if tensor.device.type == "cpu" else api.SPACE_DEVICE
+    view = api.TensorView(data=tensor.data_ptr(), type=TYPES[tensor.dtype], space=space, rank=1)
+    view.dims[0] = tensor.numel()
+    return view
+
+
+def exact_bytes(how, tensor):
+    """Bytes that encoding these values takes. Reads them once; on the CPU only."""
+    size = ctypes.c_size_t()
+    api.encoded_bytes_exact(how, _dense(tensor), _context(tensor), size)
+    return size.value
+
+
+def bound_bytes(how, dtype, elements):
+    size = ctypes.c_size_t()
+    api.encoded_bytes_bound(how, TYPES[dtype], elements, size)
+    return size.value
+
+
+def _encoded(buffer, report):
+    return api.EncodedView(data=buffer.data_ptr(), bytes=buffer.numel(), report=report)
+
+
+def encode(how, tensor, size):
+    """`size` bytes that hold the elements of `tensor` in memory order; raises Error if they are too few."""
+    buffer = torch.empty(size, dtype=torch.uint8, device=tensor.device)
+    report = api.EncodeReport()
+    api.encode(how, _dense(tensor), _encoded(buffer, ctypes.pointer(report)), None, _context(tensor))
+    _check("encode", report)
+    return buffer
+
+
+def decode(how, buffer, output):
+    """Writes the elements into `output`, in memory order."""
+    report = api.EncodeReport()
+    api.decode(how, _encoded(buffer, ctypes.pointer(report)), _dense(output), None, _context(output))
+    _check("decode", report)
+    return output
+
+
+def _check(function, report):
+    if report.status:
+        raise Error(api.CORRUPT_DATA, f"{function}: report: expected status 0, got {report.status}")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward ops that are cheap enough to run again in the backward pass, by the class of their autograd node.
+
+An op takes its inputs as tensors and `settings`, what the node keeps besides tensors (`_saved_eps`). It must give the
+bits that the forward op gave; that is checked in the recorded step for every recipe, on the data at hand, so an entry
+that is wrong for a device or a release costs memory and never a gradient. No op here is a convolution, a matrix product
+or attention.
+"""
+
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+import torch.nn.functional as functional
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Op:
+    """How an op is run again.
+
+    inputs: for every tensor argument its edge in `node.next_functions` and the slot that saves it, or None.
+    settings: names of `_saved_*` attributes that are numbers, tuples or texts.
+    run: (inputs, settings) -> tensor, or a tuple of them by output number.
+    trials: settings that the node does not keep, with the values to try in the recorded step.
+    variadic: every edge is an input.
+    view: the result shares the input's memory; costs nothing.
+    """
+
+    inputs: tuple = ()
+    settings: tuple = ()
+    run: Callable = None
+    trials: tuple = ()
+    variadic: bool = False
+    view: bool = False
+
+
+def _unary(function, *settings):
+    return Op(((0, "self"),), settings, lambda x, s: function(x[0], s))
+
+
+def _from_result(function, *settings):
+    """An op that saves its result, not its input."""
+    return Op(((0, None),), settings, lambda x, s: function(x[0], s))
+
+
+def _view(function, *settings):
+    return Op(((0, None),), settings, lambda x, s: function(x[0], s), view=True)
+
+
+def _batch_norm(x, s):
+    # The running statistics are not passed: they were updated in the forward pass.
+    return torch.native_batch_norm(x[0], x[1], x[2], None, None, True, 0.0, s["eps"])[0]
+
+
+def _layer_norm(x, s):
+    return torch.native_layer_norm(x[0], s["normalized_shape"], x[1], x[2], s["eps"])[0]
+
+
+def _group_norm(x, s):
+    return torch.native_group_norm(x[0], x[1], x[2], s["N"], s["C"], s["HxW"], s["group"], s["eps"])[0]
+
+
+_EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
+
+OPS = {
+    "ReluBackward0": _from_result(lambda x, s: torch.relu(x)),
+    "SigmoidBackward0": _from_result(lambda x, s: torch.sigmoid(x)),
+    "TanhBackward0": _from_result(lambda x, s: torch.tanh(x)),
+    "ExpBackward0": _from_result(lambda x, s: torch.exp(x)),
+    "RsqrtBackward0": _from_result(lambda x, s: torch.rsqrt(x)),
+    "NegBackward0": _from_result(lambda x, s: torch.neg(x)),
+    "SiluBackward0": _unary(lambda x, s: functional.silu(x)),
+    "GeluBackward0": _unary(lambda x, s: functional.gelu(x, approximate=s["approximate"]), "approximate"),
+    "HardswishBackward0": _unary(lambda x, s: functional.hardswish(x)),
+    "HardsigmoidBackward0": _unary(lambda x, s: functional.hardsigmoid(x)),
+    "HardtanhBackward0": _unary(
+        lambda x, s: functional.hardtanh(x, s["min_val"], s["max_val"]), "min_val", "max_val"),
+    "LeakyReluBackward0": _unary(lambda x, s: functional.leaky_relu(x, s["negative_slope"]), "negative_slope"),
+    "EluBackward0": _unary(
+        lambda x, s: aten.elu(x, s["alpha"], s["scale"], s["input_scale"]), "alpha", "scale", "input_scale"),
+    "SoftplusBackward0": _unary(lambda x, s: functional.softplus(x, s["beta"], s["threshold"]), "beta", "threshold"),
+    "MishBackward0": _unary(lambda x, s: functional.mish(x)),
+    "PowBackward0": _unary(lambda x, s: torch.pow(x, s["exponent"]), "exponent"),
+    "CloneBackward0": _from_result(lambda x, s: x.clone()),
+    "AddBackward0": Op(((0, None), (1, None)), ("alpha",), lambda x, s: torch.add(x[0], x[1], alpha=s["alpha"])),
+    "SubBackward0": Op(((0, None), (1, None)), ("alpha",), lambda x, s: torch.sub(x[0], x[1], alpha=s["alpha"])),
+    "MulBackward0": Op(((0, "self"), (1, "other")), (), lambda x, s: torch.mul(x[0], x[1])),
+    "DivBackward0": Op(((0, "self"), (1, "other")), (), lambda x, s: torch.div(x[0], x[1])),
+    "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None)), ("eps", "training"), _batch_norm),
+    "NativeLayerNormBackward0": Op(
+        ((0, "input"), (1, "weight"), (2, "bias")), ("normalized_shape",), _layer_norm, (_EPSILONS,)),
+    "NativeGroupNormBackward0": Op(
+        ((0, "input"), (1, "weight"), (2, None)), ("N", "C", "HxW", "group"), _group_norm, (_EPSILONS,)),
+    "CatBackward0": Op((), ("dim",), lambda x, s: torch.cat(x, s["dim"]), variadic=True),
+    # The memory format that a cast keeps follows from its input; the type from the target.
+    "ToCopyBackward0": Op(((0, None),), (), lambda x, s: x[0].to(s["dtype"])),
+    "ViewBackward0": _view(lambda x, s: x.view(s["shape"])),
+    "UnsafeViewBackward0": _view(lambda x, s: x.view(s["shape"])),
+    "ReshapeAliasBackward0": _view(lambda x, s: x.view(s["shape"])),
+    "UnsqueezeBackward0": _view(lambda x, s: x.unsqueeze(s["dim"]), "dim"),
+    "SqueezeBackward1": _view(lambda x, s: x.squeeze(s["dim"]), "dim"),
+    "PermuteBackward0": _view(lambda x, s: x.permute(s["dims"]), "dims"),
+    "TransposeBackward0": _view(lambda x, s: x.transpose(s["dim0"], s["dim1"]), "dim0", "dim1"),
+    "ExpandBackward0": _view(lambda x, s: x.expand(s["shape"])),
+}
+
+VIEWS = frozenset(name for name, op in OPS.items() if op.view) | {
+    "AliasBackward0", "AsStridedBackward0", "ChunkBackward0", "DetachBackward0", "SelectBackward0", "SliceBackward0",
+    "SplitBackward0", "SplitWithSizesBackward0", "TBackward0", "UnbindBackward0", "UnfoldBackward0", "SqueezeBackward0",
+}

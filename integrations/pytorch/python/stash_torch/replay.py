@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step that follows a plan: autograd's slots give what they saved to entries, and get it back when backward reads."""
+
+import torch
+
+from . import forms
+from .choose import Call, Held, Source
+from .entries import Computed, Encoded, Raw
+from .recipes import OPS
+from .step import PREFIX, edges_of
+
+
+class Deviation(Exception):
+    """The step does something else than the plan."""
+
+
+class Replay:
+    """The state of one forward pass. Entries are found by the first saver of their storage, which two plans that begin
+    alike have in common; so a step may go from one plan to another."""
+
+    def __init__(self, session):
+        self.session = session
+        self.entries = {}
+        self.settings = {}
+        self.held = {}
+        self.kept = 0
+
+    def node(self, position, node, work):
+        """Does what the plan says of this node. Raises Deviation before anything is changed."""
+        if type(node).__name__ != work.name or edges_of(node) != work.edges:
+            raise Deviation
+        if work.idle():
+            return
+        tensors = {each.name: self._saved(node, each) for each in work.slots}
+        if work.settings:
+            self.settings[position] = {name: getattr(node, PREFIX + name) for name in work.settings}
+        for edge, slot in work.held:
+            tensor = (node.next_functions[edge][0].variable if edge >= 0 else getattr(node, PREFIX + slot)).detach()
+            self.held[position, edge, slot] = (tensor, tensor._version)
+        for slot, group in work.sources:
+            self.entries[group] = Raw(group, getattr(node, PREFIX + slot).detach())
+        for each in work.slots:
+            self._take(node, each, tensors[each.name])
+
+    def _saved(self, node, each):
+        tensor = getattr(node, PREFIX + each.name).detach()
+        if (tensor.shape != each.shape or tensor.stride() != each.stride or tensor.dtype != each.dtype
+                or tensor.storage_offset() != each.offset):
+            raise Deviation
+        return tensor
+
+    def _take(self, node, each, tensor):
+        if each.hollow:
+            payload = Hollow(each, tensor.device)
+        else:
+            entry = self._entry(each, tensor)
+            if entry is None:
+                return
+            payload = View(entry, each)
+        try:
+            getattr(node, "_raw_saved_" + each.name).register_hooks(lambda _: payload, unpack)
+        except RuntimeError:  # somebody else's hooks have it: checkpoint, save_on_cpu
+            self.session.counts["hooked by others"] += 1
+
+    def _entry(self, each, tensor):
+        entry = self.entries.get(each.group)
+        if entry is not None:
+            return entry if entry.stands_for(tensor) and not isinstance(entry, Raw) else None
+        group = self.session.active.groups[each.group]
+        if group.recipe is not None:
+            recipe = self._recipe(group.recipe.call)
+            if recipe is None:
+                return None
+            entry = Computed(each.group, tensor, recipe)
+        else:
+            stored = group.form.store(forms.row_of(tensor))
+            if stored is None:
+                self.session.counts["kept wider"] += 1
+                return None
+            entry = Encoded(each.group, tensor, group.form, stored)
+            self.kept += stored.bytes
+        self.entries[each.group] = entry
+        return entry
+
+    def _recipe(self, each):
+        """A call that holds all it reads, or None if something was not kept."""
+        if isinstance(each, Source):
+            entry = self.entries.get(each.group)
+            if entry is None:
+                return None
+            return lambda keep: entry.row(keep).as_strided(each.shape, each.stride, each.offset)
+        if isinstance(each, Held):
+            held = self.held.get((each.node, each.edge, each.slot))
+            if held is None:
+                return None
+            tensor, version = held
+
+            def unchanged(keep):
+                if tensor._version != version:
+                    raise forms.Moved("parameter or small tensor of a recomputation")
+                return tensor
+
+            return unchanged
+        if not isinstance(each, Call):
+            return lambda keep: None
+        inputs = [self._recipe(one) for one in each.inputs]
+        if None in inputs or each.node not in self.settings and each.settings:
+            return None
+        run = OPS[self.session.active.nodes[each.node].name].run
+        settings = {**each.fixed, **self.settings.get(each.node, {})}
+        return lambda keep: run([one(keep) for one in inputs], settings)
+
+
+class View:
+    """A slot's tensor, as a view of what its entry gives back."""
+
+    __slots__ = ("entry", "work")
+
+    def __init__(self, entry, work):
+        self.entry, self.work = entry, work
+
+    def tensor(self):
+        return self.entry.row(self.work.keep).as_strided(self.work.shape, self.work.stride, self.work.offset)
+
+
+class Hollow:
+    """A slot of which only shape, strides and type are read."""
+
+    __slots__ = ("work", "device")
+
+    def __init__(self, work, device):
+        self.work, self.device = work, device
+
+    def tensor(self):
+        return forms.without_memory(self.work.shape, self.work.stride, self.work.dtype, self.device)
+
+
+def unpack(payload):
+    with torch.no_grad():
+        device = payload.entry.device if isinstance(payload, View) else payload.device
+        if torch.is_autocast_enabled(device.type):
+            with torch.autocast(device.type, enabled=False):
+                return payload.tensor()
+        return payload.tensor()

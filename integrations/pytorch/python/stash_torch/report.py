@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session did, as text."""
+
+
+def report_of(session):
+    if not session.plans:
+        return "stash_torch: no step has been recorded yet: run a forward and a backward pass\n"
+    plan = session.plans[0]
+    lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
+             + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
+    lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
+    if plan.disabled:
+        lines.append("off, because this release of torch reads them in another way: "
+                     + ", ".join(f"{name}.{slot}" for name, slot in sorted(plan.disabled)))
+    rows = {}
+    for group in plan.groups.values():
+        savers = ", ".join(sorted({f"{plan.nodes[slot.node].name}.{slot.name}" for slot in group.slots}))
+        row = rows.setdefault((savers, group.how(), group.reason), [0, 0, 0])
+        row[0] += 1
+        row[1] += group.bytes
+        row[2] += group.kept_bytes
+    lines.append(f"{'number':>6} {'before':>12} {'after':>12}  kept as; saved by")
+    for (savers, how, reason), (count, before, after) in sorted(rows.items(), key=lambda row: -row[1][1]):
+        lines.append(f"{count:6} {_mib(before):>12} {_mib(after):>12}  {how}; {savers}" + (f" ({reason})" if reason else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _mib(count):
+    return f"{count / 2**20:.2f} MiB"

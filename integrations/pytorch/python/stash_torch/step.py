@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One recorded forward pass: autograd's nodes in the order of creation, and what they saved.
+
+Only `record` reads nodes. The rest of the package works on what it returns.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+
+PREFIX = "_saved_"
+_slots = {}
+
+
+def slots_of(node):
+    """Names of the slots of a node's class that hold one tensor each."""
+    kind = type(node)
+    names = _slots.get(kind)
+    if names is None:
+        # A property without a raw twin is a number; one whose twin is a tuple holds several tensors.
+        names = _slots[kind] = tuple(each[len("_raw_saved_"):] for each in dir(kind) if each.startswith("_raw_saved_"))
+    return names
+
+
+def edges_of(node):
+    """How a node hangs on others: for every input None, "leaf", or how many nodes earlier its producer was made and
+    which output of it is read. Equal in every step that runs the same ops in the same order."""
+    number = node._sequence_nr()
+    return tuple(
+        None if other is None else "leaf" if type(other).__name__ == "AccumulateGrad" else (
+            number - other._sequence_nr(), output)
+        for other, output in node.next_functions)
+
+
+@dataclass
+class Slot:
+    """One tensor that one node saved."""
+
+    node: int
+    name: str
+    shape: tuple
+    stride: tuple
+    offset: int
+    dtype: torch.dtype
+    storage: int  # identity of the storage, unique as long as the step is recorded
+    version: int
+    bytes: int  # of the whole storage
+    producer: tuple  # (node, output) that made the value, or None
+    tracked: bool  # whether autograd knows where it came from
+
+
+@dataclass
+class Node:
+    name: str
+    edges: tuple
+    producers: tuple  # of every edge: (node, output), "leaf", "outside" or None
+    shape: tuple  # of the first output
+    dtype: torch.dtype
+    slots: list = field(default_factory=list)
+    handle: object = None  # autograd's node while the step is recorded
+
+    def slot(self, name):
+        return next((each for each in self.slots if each.name == name), None)
+
+
+class Recorder:
+    def __init__(self):
+        self.nodes = []
+        self.index = {}  # autograd's number of a node -> ours
+        self.leaves = set()  # storages of parameters
+
+    def add(self, node):
+        position = len(self.nodes)
+        self.index[node._sequence_nr()] = position
+        producers = []
+        for other, output in node.next_functions:
+            if other is None:
+                producers.append(None)
+            elif type(other).__name__ == "AccumulateGrad":
+                self.leaves.add(other.variable.untyped_storage()._cdata)
+                producers.append("leaf")
+            else:
+                known = self.index.get(other._sequence_nr())
+                producers.append("outside" if known is None else (known, output))
+        made = node._input_metadata
+        shape, dtype = (tuple(made[0].shape), made[0].dtype) if made else ((), None)
+        entry = Node(type(node).__name__, edges_of(node), tuple(producers), shape, dtype, handle=node)
+        for name in slots_of(node):
+            tensor = getattr(node, PREFIX + name)
+            if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
+                entry.slots.append(self._slot(position, name, tensor))
+        self.nodes.append(entry)
+
+    def _slot(self, position, name, tensor):
+        maker, producer = tensor.grad_fn, None
+        if maker is not None:
+            known = self.index.get(maker._sequence_nr())
+            producer = None if known is None else (known, tensor.output_nr)
+        try:
+            storage = tensor.untyped_storage()
+            identity, size = storage._cdata, storage.nbytes()
+        except (NotImplementedError, RuntimeError):  # sparse tensors and such
+            identity, size = id(tensor), 0
+        return Slot(position, name, tuple(tensor.shape), tuple(tensor.stride()) if size else (),
+                    tensor.storage_offset() if size else 0, tensor.dtype, identity, tensor._version, size, producer,
+                    maker is not None)
+
+    def tensor(self, slot):
+        return getattr(self.nodes[slot.node].handle, PREFIX + slot.name)
