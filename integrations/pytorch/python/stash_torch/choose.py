@@ -5,16 +5,19 @@ Everything that a lossless plan would do is done once here, on the data of the r
 with what autograd saved. What differs stays as it is.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import torch
 
 from . import forms, needs, recipes
 from .recipes import OPS, VIEWS
+from .step import setting_of
 
 SMALLEST = 4096  # bytes; less is not worth a call
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
+MOST_TRIALS = 64  # of settings that nodes do not keep
 NEAR = 4  # nodes between two readers that share one loaded storage
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -247,7 +250,8 @@ class Chooser:
             names.append(_short(node.name))
             if sum(1 for _ in names) > MOST_OPS:
                 raise Impossible
-        fixed = {"shape": node.shape, "dtype": node.dtype, **self.fixed.get(index, {})}
+        fixed = {"shape": node.shape, "dtype": node.dtype, "fresh": _fresh(inputs, self.nodes),
+                 **self.fixed.get(index, {})}
         return Call(index, output, inputs, op.settings, fixed)
 
     def input_of(self, index, edge, slot_name, before, dropped, depth, names, groups):
@@ -293,8 +297,8 @@ class Chooser:
         for _ in self.trials(group.recipe):
             try:
                 computed = self.run(group.recipe.call)
-            except RuntimeError:
-                break
+            except RuntimeError:  # this setting does not fit the shapes
+                continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
                     and computed.untyped_storage().nbytes() == group.bytes
                     and forms.same_bits(forms.row_of(computed), saved)):
@@ -303,21 +307,18 @@ class Chooser:
         return False
 
     def trials(self, recipe):
-        """Sets what nodes do not keep, one value after the other, until the caller is content."""
-        open_calls = [call for call in recipe.calls() if OPS[self.nodes[call.node].name].trials
-                      and call.node not in self.fixed]
-        if not open_calls:
+        """Sets what nodes do not keep, one combination after the other, until the caller is content."""
+        calls = {call.node: call for call in recipe.calls()
+                 if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed}
+        choices = [[(node, name, value) for value in values] for node, (name, values) in
+                   ((node, OPS[self.nodes[node].name].trials) for node in calls)]
+        for combination in itertools.islice(itertools.product(*choices), MOST_TRIALS):
+            for node, name, value in combination:
+                calls[node].fixed[name] = value
+                self.fixed[node] = {name: value}
             yield
-            return
-        if len(open_calls) > 1:
-            return  # found one by one, by recipes that have one such op
-        (call,) = open_calls
-        (name, values), = OPS[self.nodes[call.node].name].trials
-        for value in values:
-            self.fixed[call.node] = {name: value}
-            call.fixed[name] = value
-            yield
-        del self.fixed[call.node]
+        for node in calls:
+            self.fixed.pop(node, None)
 
     def run(self, each):
         if each is None:
@@ -330,7 +331,7 @@ class Chooser:
         if isinstance(each, Source):
             return self.recorded(each)
         handle = self.nodes[each.node].handle
-        settings = {**each.fixed, **{name: getattr(handle, "_saved_" + name) for name in each.settings}}
+        settings = {**each.fixed, **{name: setting_of(handle, name) for name in each.settings}}
         return OPS[self.nodes[each.node].name].run([self.run(one) for one in each.inputs], settings)
 
     def recorded(self, source):
@@ -376,9 +377,8 @@ class Chooser:
         if any(slot.producer is None and not slot.name.startswith("result") for slot in slots):
             return [forms.TwoValued()]
         narrow = self.policy != "lossless" and not group.exact and reading <= {needs.VALUE, needs.SIGN}
-        if narrow and group.dtype == torch.float32 or narrow and self.policy in ("fp8", "fp10"):
-            return [forms.Sparse(self.policy), forms.Narrow(self.policy)] if False else [forms.Narrow(self.policy),
-                                                                                        forms.Sparse()]
+        if narrow and (group.dtype == torch.float32 or self.policy in ("fp8", "fp10")):
+            return [forms.Narrow(self.policy), forms.Sparse()]
         return [forms.Sparse()]
 
     def need(self, slot):
@@ -388,6 +388,14 @@ class Chooser:
         name = self.nodes[slot.node].name
         return tuple(float(getattr(self.nodes[slot.node].handle, "_saved_" + each))
                      for each in needs.RANGES[name, slot.name])
+
+
+def _fresh(inputs, nodes):
+    """Whether the first input is computed for this call alone: by an op, or by views of what an op computed."""
+    first = inputs[0] if inputs else None
+    while isinstance(first, Call) and OPS[nodes[first.node].name].view:
+        first = first.inputs[0]
+    return isinstance(first, Call)
 
 
 def _elements(shape):

@@ -22,16 +22,17 @@ class Op:
 
     inputs: for every tensor argument its edge in `node.next_functions` and the slot that saves it, or None.
     settings: names of `_saved_*` attributes that are numbers, tuples or texts.
-    run: (inputs, settings) -> tensor, or a tuple of them by output number.
-    trials: settings that the node does not keep, with the values to try in the recorded step.
+    run: (inputs, settings) -> tensor. Besides those named, settings are "shape" and "dtype" of the result, and "fresh":
+        whether the first input was computed for this call alone, so that it may be overwritten.
+    trials: a setting that the node does not keep, with the values to try in the recorded step.
     variadic: every edge is an input.
-    view: the result shares the input's memory; costs nothing.
+    view: the result may share the input's memory; costs nothing, and is not fresh if the input is not.
     """
 
     inputs: tuple = ()
     settings: tuple = ()
     run: Callable = None
-    trials: tuple = ()
+    trials: tuple = ()  # (name, values)
     variadic: bool = False
     view: bool = False
 
@@ -43,6 +44,29 @@ def _unary(function, *settings):
 def _from_result(function, *settings):
     """An op that saves its result, not its input."""
     return Op(((0, None),), settings, lambda x, s: function(x[0], s))
+
+
+def _binary(function, slots, *settings):
+    return Op(((0, slots[0]), (1, slots[1])), settings, function)
+
+
+def _clone(x, s):
+    """The input itself where its strides are those of the copy: nobody writes to what recipes compute."""
+    if s["format"] is torch.preserve_format:
+        return x[0]
+    return x[0].contiguous()
+
+
+def _add(x, s):
+    if s["fresh"] and x[0].shape == s["shape"] and x[0].dtype == s["dtype"]:
+        return x[0].add_(x[1], alpha=s["alpha"])
+    return torch.add(x[0], x[1], alpha=s["alpha"])
+
+
+def _mul(x, s):
+    if s["fresh"] and x[0].shape == s["shape"] and x[0].dtype == s["dtype"]:
+        return x[0].mul_(x[1])
+    return torch.mul(x[0], x[1])
 
 
 def _view(function, *settings):
@@ -65,37 +89,40 @@ def _group_norm(x, s):
 _EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
 
 OPS = {
-    "ReluBackward0": _from_result(lambda x, s: torch.relu(x)),
+    "ReluBackward0": _from_result(lambda x, s: x.relu_() if s["fresh"] else torch.relu(x)),
     "SigmoidBackward0": _from_result(lambda x, s: torch.sigmoid(x)),
     "TanhBackward0": _from_result(lambda x, s: torch.tanh(x)),
     "ExpBackward0": _from_result(lambda x, s: torch.exp(x)),
     "RsqrtBackward0": _from_result(lambda x, s: torch.rsqrt(x)),
     "NegBackward0": _from_result(lambda x, s: torch.neg(x)),
-    "SiluBackward0": _unary(lambda x, s: functional.silu(x)),
+    "SiluBackward0": _unary(lambda x, s: functional.silu(x, inplace=s["fresh"])),
     "GeluBackward0": _unary(lambda x, s: functional.gelu(x, approximate=s["approximate"]), "approximate"),
-    "HardswishBackward0": _unary(lambda x, s: functional.hardswish(x)),
+    "HardswishBackward0": _unary(lambda x, s: functional.hardswish(x, inplace=s["fresh"])),
     "HardsigmoidBackward0": _unary(lambda x, s: functional.hardsigmoid(x)),
     "HardtanhBackward0": _unary(
-        lambda x, s: functional.hardtanh(x, s["min_val"], s["max_val"]), "min_val", "max_val"),
+        lambda x, s: functional.hardtanh(x, s["min_val"], s["max_val"], inplace=s["fresh"]), "min_val", "max_val"),
     "LeakyReluBackward0": _unary(lambda x, s: functional.leaky_relu(x, s["negative_slope"]), "negative_slope"),
     "EluBackward0": _unary(
         lambda x, s: aten.elu(x, s["alpha"], s["scale"], s["input_scale"]), "alpha", "scale", "input_scale"),
     "SoftplusBackward0": _unary(lambda x, s: functional.softplus(x, s["beta"], s["threshold"]), "beta", "threshold"),
     "MishBackward0": _unary(lambda x, s: functional.mish(x)),
     "PowBackward0": _unary(lambda x, s: torch.pow(x, s["exponent"]), "exponent"),
-    "CloneBackward0": _from_result(lambda x, s: x.clone()),
-    "AddBackward0": Op(((0, None), (1, None)), ("alpha",), lambda x, s: torch.add(x[0], x[1], alpha=s["alpha"])),
-    "SubBackward0": Op(((0, None), (1, None)), ("alpha",), lambda x, s: torch.sub(x[0], x[1], alpha=s["alpha"])),
-    "MulBackward0": Op(((0, "self"), (1, "other")), (), lambda x, s: torch.mul(x[0], x[1])),
-    "DivBackward0": Op(((0, "self"), (1, "other")), (), lambda x, s: torch.div(x[0], x[1])),
+    "CloneBackward0": Op(((0, None),), (), _clone, ("format", (torch.preserve_format, torch.contiguous_format)),
+                         view=True),
+    "ConstantPadNdBackward0": _from_result(lambda x, s: functional.pad(x, s["pad"]), "pad"),
+    "RollBackward0": _from_result(lambda x, s: torch.roll(x, s["shifts"], s["dims"]), "shifts", "dims"),
+    "AddBackward0": _binary(_add, (None, None), "alpha"),
+    "SubBackward0": _binary(lambda x, s: torch.sub(x[0], x[1], alpha=s["alpha"]), (None, None), "alpha"),
+    "MulBackward0": _binary(_mul, ("self", "other")),
+    "DivBackward0": _binary(lambda x, s: torch.div(x[0], x[1]), ("self", "other")),
     "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None)), ("eps", "training"), _batch_norm),
     "NativeLayerNormBackward0": Op(
-        ((0, "input"), (1, "weight"), (2, "bias")), ("normalized_shape",), _layer_norm, (_EPSILONS,)),
+        ((0, "input"), (1, "weight"), (2, "bias")), ("normalized_shape",), _layer_norm, _EPSILONS),
     "NativeGroupNormBackward0": Op(
-        ((0, "input"), (1, "weight"), (2, None)), ("N", "C", "HxW", "group"), _group_norm, (_EPSILONS,)),
+        ((0, "input"), (1, "weight"), (2, None)), ("N", "C", "HxW", "group"), _group_norm, _EPSILONS),
     "CatBackward0": Op((), ("dim",), lambda x, s: torch.cat(x, s["dim"]), variadic=True),
     # The memory format that a cast keeps follows from its input; the type from the target.
-    "ToCopyBackward0": Op(((0, None),), (), lambda x, s: x[0].to(s["dtype"])),
+    "ToCopyBackward0": Op(((0, None),), (), lambda x, s: x[0].to(s["dtype"]), view=True),
     "ViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "UnsafeViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "ReshapeAliasBackward0": _view(lambda x, s: x.view(s["shape"])),
@@ -104,9 +131,13 @@ OPS = {
     "PermuteBackward0": _view(lambda x, s: x.permute(s["dims"]), "dims"),
     "TransposeBackward0": _view(lambda x, s: x.transpose(s["dim0"], s["dim1"]), "dim0", "dim1"),
     "ExpandBackward0": _view(lambda x, s: x.expand(s["shape"])),
+    "SelectBackward0": _view(lambda x, s: x.select(s["dim"], s["index"]), "dim", "index"),
+    "SliceBackward0": _view(lambda x, s: aten.slice(x, s["dim"], s["start"], s["end"], s["step"]),
+                            "dim", "start", "end", "step"),
 }
 
+# Ops whose result is a parameter in disguise if their input is one.
 VIEWS = frozenset(name for name, op in OPS.items() if op.view) | {
-    "AliasBackward0", "AsStridedBackward0", "ChunkBackward0", "DetachBackward0", "SelectBackward0", "SliceBackward0",
+    "AliasBackward0", "AsStridedBackward0", "ChunkBackward0", "DetachBackward0",
     "SplitBackward0", "SplitWithSizesBackward0", "TBackward0", "UnbindBackward0", "UnfoldBackward0", "SqueezeBackward0",
 }

@@ -7,7 +7,7 @@ from . import forms
 from .choose import Call, Held, Source
 from .entries import Computed, Encoded, Raw
 from .recipes import OPS
-from .step import PREFIX, edges_of
+from .step import PREFIX, edges_of, setting_of
 
 
 class Deviation(Exception):
@@ -33,7 +33,7 @@ class Replay:
             return
         tensors = {each.name: self._saved(node, each) for each in work.slots}
         if work.settings:
-            self.settings[position] = {name: getattr(node, PREFIX + name) for name in work.settings}
+            self.settings[position] = {name: setting_of(node, name) for name in work.settings}
         for edge, slot in work.held:
             tensor = (node.next_functions[edge][0].variable if edge >= 0 else getattr(node, PREFIX + slot)).detach()
             self.held[position, edge, slot] = (tensor, tensor._version)

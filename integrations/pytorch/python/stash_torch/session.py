@@ -127,8 +127,14 @@ class Session(contextlib.ContextDecorator):
         self.counts["recorded steps"] += 1
         protected = {each.untyped_storage()._cdata for model in self.models
                      for each in [*model.parameters(), *model.buffers()]}
-        with torch.no_grad():
-            plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
+        try:
+            with torch.no_grad():
+                plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
+        except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
+            self.counts["steps that could not be planned"] += 1
+            self._record_next = self.counts["steps that could not be planned"] < MOST_PLANS
+            log.warning("this step was not planned, and runs as without Stash", exc_info=True)
+            return
         known = next((each for each in self.plans if _same(each, plan)), None)
         if known is None:
             self.plans.insert(0, plan)

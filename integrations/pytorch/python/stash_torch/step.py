@@ -22,6 +22,18 @@ def slots_of(node):
     return names
 
 
+def setting_of(node, name):
+    """A number, tuple or text that a node keeps; negative integers come out of autograd as unsigned ones."""
+    value = getattr(node, PREFIX + name)
+    if type(value) is tuple:
+        return tuple(_signed(each) for each in value)
+    return _signed(value)
+
+
+def _signed(value):
+    return value - 2**64 if type(value) is int and value >= 2**63 else value
+
+
 def edges_of(node):
     """How a node hangs on others: for every input None, "leaf", or how many nodes earlier its producer was made and
     which output of it is read. Equal in every step that runs the same ops in the same order."""
