@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lossless steps give the losses, gradients, buffers and weights of plain ones, bit for bit."""
+
+import models
+import pytest
+import torch
+from training import assert_same, classify
+
+TORCHVISION = ["resnet18", "vgg11", "mobilenet_v2", "efficientnet_b0", "convnext_tiny"]
+SLOW = ["resnet50", "vgg16", "vgg16_bn", "densenet121", "mobilenet_v3_large", "vit_b_16", "swin_t", "googlenet"]
+
+
+def batches(side, steps=4, count=2):
+    return [models.batch(count, side, seed) for seed in range(steps)]
+
+
+@pytest.mark.parametrize("name", list(models.OWN))
+def test_own_networks(name):
+    network, side = models.build(name)
+    session = assert_same(network, batches(side, steps=10, count=4))
+    assert session.counts["recorded steps"] == 1
+    assert session.counts["steps"] == 9
+    assert session.plans[0].after < 0.8 * session.plans[0].before
+
+
+@pytest.mark.parametrize("name", TORCHVISION + [pytest.param(name, marks=pytest.mark.slow) for name in SLOW])
+def test_torchvision(name):
+    pytest.importorskip("torchvision")
+    network, side = models.build(name)
+    session = assert_same(network, batches(side))
+    assert session.counts["steps"] == 3
+
+
+@pytest.mark.parametrize("name", list(models.OWN))
+def test_bf16_autocast(name):
+    def loss_of(network, x, target):
+        with torch.autocast("cpu", torch.bfloat16):
+            return classify(network, x, target)
+
+    network, side = models.build(name)
+    session = assert_same(network, batches(side), loss_of=loss_of)
+    assert session.counts["steps"] == 3
+    assert session.plans[0].after < 0.8 * session.plans[0].before
+
+
+def test_backward_within_autocast():
+    network, side = models.build("unet_silu")
+    with torch.autocast("cpu", torch.bfloat16):
+        session = assert_same(network, batches(side))
+    assert session.counts["steps"] == 3
+
+
+@pytest.mark.parametrize("name", ["small_vgg", "unet_silu"])
+def test_channels_last(name):
+    network, side = models.build(name)
+    network = network.to(memory_format=torch.channels_last)
+    data = [(x.contiguous(memory_format=torch.channels_last), target) for x, target in batches(side)]
+    session = assert_same(network, data)
+    assert session.counts["steps"] == 3
+    assert session.plans[0].after < 0.8 * session.plans[0].before
+
+
+def test_values_that_are_no_ordinary_numbers():
+    network, side = models.build("small_vgg")
+    data = batches(side)
+    for x, _ in data:
+        x[0, 0, 0, :6] = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-42, 3e38])
+    session = assert_same(network, data)
+    assert session.counts["steps"] == 3
+
+
+def test_one_bit_of_what_is_kept_tells():
+    """Flips one bit of every kept buffer in turn: a gradient must change, or the buffer was not read."""
+    torch.manual_seed(0)
+    network, side = models.build("small_vgg")
+    for module in network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    x, target = models.batch(4, side)
+    import stash_torch
+
+    session = stash_torch.compress(network)
+    with session:
+        classify(network, x, target).backward()
+        network.zero_grad()
+        classify(network, x, target).backward()
+        right = [each.grad.clone() for each in network.parameters()]
+        kept = [group for group in session.plans[0].groups.values() if group.form is not None]
+        assert len(kept) >= 4
+        for group in kept:
+            store = group.form.store
+
+            def flipped(row, store=store):
+                stored = store(row)
+                middle = stored.buffers[0].numel() - 16 if group.form.name == "bitmap" else stored.buffers[0].numel() // 2
+                stored.buffers[0][middle:middle + 8] ^= 0x55
+                return stored
+
+            group.form.store = flipped
+            network.zero_grad()
+            classify(network, x, target).backward()
+            del group.form.store
+            same = all(torch.equal(a, each.grad) for a, each in zip(right, network.parameters()))
+            assert not same, f"{group.how()} of {group.key} was not read"

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that do more than one forward and one backward pass a step."""
+
+import copy
+import gc
+import pickle
+
+import models
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from training import assert_same, classify
+
+import stash_torch
+
+
+def batches(steps=4, count=4, side=32):
+    return [models.batch(count, side, seed) for seed in range(steps)]
+
+
+def test_gradient_accumulation():
+    def loss_of(network, x, target):
+        classify(network, x[:2], target[:2]).backward()
+        return classify(network, x[2:], target[2:])
+
+    session = assert_same(models.UNet(), batches(), loss_of=loss_of)
+    assert session.counts["steps"] == 7
+
+
+def test_a_smaller_last_batch_and_many_sizes():
+    data = [models.batch(count, 32, count) for count in (4, 4, 3, 4, 3, 2, 4, 2)]
+    session = assert_same(models.UNet(), data)
+    assert len(session.plans) == 3
+    assert session.counts["steps"] >= 2
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.left, self.right = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = functional.silu(self.left(x)) if self.count % 2 else functional.gelu(self.right(x)) * 2
+        self.count += 1
+        return self.head(x.mean((2, 3)))
+
+
+def test_branches_that_change_from_step_to_step():
+    network = Branches()
+    network.count = 0
+    session = assert_same(network, batches(9))
+    assert len(session.plans) == 2
+    assert session.counts["steps"] >= 4
+
+
+def test_checkpoint_inside_is_left_alone():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = models.UNet()
+            self.block = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.SiLU())
+
+        def forward(self, x):
+            return self.net(checkpoint(self.block, x, use_reentrant=False))
+
+    session = assert_same(Network(), batches())
+    assert session.counts["steps"] == 3
+
+
+def test_reentrant_checkpoint_inside():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.first = models.UNet(), nn.Conv2d(3, 3, 1)
+            self.block = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.SiLU())
+
+        def forward(self, x):
+            return self.net(checkpoint(self.block, self.first(x), use_reentrant=True))
+
+    session = assert_same(Network(), batches())
+    assert session.counts["steps"] == 3
+
+
+def test_other_hooks_inside_are_left_alone():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = models.UNet()
+
+        def forward(self, x):
+            with torch.autograd.graph.save_on_cpu():
+                return self.net(x)
+
+    session = assert_same(Network(), batches())
+    assert session.counts["hooked by others"] > 0
+
+
+def test_second_backward_of_one_graph():
+    def loss_of(network, x, target):
+        loss = classify(network, x, target)
+        loss.backward(retain_graph=True)
+        return loss
+
+    session = assert_same(models.UNet(), batches(), loss_of=loss_of)
+    assert session.counts["steps"] == 3
+
+
+def test_gradient_penalty():
+    def loss_of(network, x, target):
+        x = x.clone().requires_grad_()
+        loss = classify(network, x, target)
+        (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+        return loss + gradient.square().sum()
+
+    session = assert_same(models.UNet(), batches(), loss_of=loss_of)
+    assert session.counts["steps"] == 3
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2 * ctx.saved_tensors[0]
+
+
+def test_custom_function_keeps_its_own():
+    session = assert_same(models.UNet(), batches(), loss_of=lambda n, x, t: functional.cross_entropy(Square.apply(n(x)), t))
+    assert session.counts["steps"] == 3
+
+
+def test_two_networks_two_optimizers():
+    torch.manual_seed(0)
+    maker, judge = nn.Sequential(nn.Linear(16, 3 * 32 * 32), nn.Unflatten(1, (3, 32, 32))), models.UNet(classes=1)
+
+    def run(maker, judge, context):
+        torch.manual_seed(1)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (maker, judge)]
+        with context:
+            for step in range(6):
+                x, _ = models.batch(4, 32, step)
+                optimizers[1].zero_grad()
+                real = functional.softplus(-judge(x)).mean()
+                fake = functional.softplus(judge(maker(torch.randn(4, 16)).detach())).mean()
+                (real + fake).backward()
+                optimizers[1].step()
+                optimizers[0].zero_grad()
+                functional.softplus(-judge(maker(torch.randn(4, 16)))).mean().backward()
+                optimizers[0].step()
+
+    import contextlib
+
+    ours = copy.deepcopy((maker, judge))
+    run(maker, judge, contextlib.nullcontext())
+    session = stash_torch.compress(ours)
+    run(*ours, session)
+    for plain, other in zip((maker, judge), ours):
+        for a, b in zip(plain.state_dict().values(), other.state_dict().values()):
+            assert torch.equal(a, b)
+    assert session.counts["steps"] >= 8
+
+
+def test_evaluation_between_steps_with_and_without_gradients():
+    def loss_of(network, x, target):
+        network.eval()
+        with torch.no_grad():
+            network(x)
+        network(x[:1])  # builds a graph that nobody walks
+        network.train()
+        return classify(network, x, target)
+
+    session = assert_same(models.UNet(), batches(6), loss_of=loss_of)
+    assert session.counts["steps"] >= 4
+
+
+def test_an_exception_in_the_middle_of_a_step():
+    class Stop(Exception):
+        pass
+
+    def loss_of(network, x, target):
+        handle = network.join1.register_forward_hook(lambda *_: (_ for _ in ()).throw(Stop))
+        with pytest.raises(Stop):
+            network(x)
+        handle.remove()
+        return classify(network, x, target)
+
+    session = assert_same(models.UNet(), batches(6), loss_of=loss_of)
+    assert session.counts["steps"] >= 3
+
+
+def test_what_the_user_changes_in_place_is_noticed():
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 4, 3))
+    x = torch.randn(2, 3, 32, 32)
+    kept = []
+    network[0].register_forward_hook(lambda module, inputs, output: kept.append(output))
+    with stash_torch.compress(network) as session:
+        network(x).sum().backward()
+        network(x).sum().backward()
+        assert session.counts["steps"] == 1
+        y = network(x)
+        with torch.no_grad():
+            kept[-1].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_nothing_stays_after_the_last_step():
+    from stash_torch.entries import Entry
+
+    network = models.UNet()
+    with stash_torch.compress(network) as session:
+        for x, target in batches(5):
+            classify(network, x, target).backward()
+        assert session.counts["steps"] == 4
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Entry)]
+
+
+def test_entries_go_with_the_slots_and_not_with_the_next_step():
+    from stash_torch.entries import Entry
+
+    network = models.UNet()
+    with stash_torch.compress(network):
+        for x, target in batches(3):
+            classify(network, x, target).backward()
+            gc.collect()
+            alive = [each for each in gc.get_objects() if isinstance(each, Entry)]
+            assert sum(each.bytes for each in alive) == 0, alive
+
+
+def test_models_stay_what_they_are():
+    network = models.UNet()
+    with stash_torch.compress(network):
+        x, target = models.batch(2, 32)
+        classify(network, x, target).backward()
+        copy.deepcopy(network)
+        pickle.loads(pickle.dumps(network))
+
+
+def test_enable_and_close_and_enter_again():
+    network = models.UNet()
+    x, target = models.batch(2, 32)
+    session = stash_torch.enable(network)
+    with pytest.raises(RuntimeError, match="expected a session that is not entered"):
+        session.__enter__()
+    for _ in range(2):
+        classify(network, x, target).backward()
+    session.close()
+    session.close()
+    classify(network, x, target).backward()
+    assert session.counts["steps"] == 1
+    with session:
+        classify(network, x, target).backward()
+    assert session.counts["steps"] == 2
+
+
+def test_report_names_savers_and_forms():
+    network = models.SmallVgg()
+    x, target = models.batch(2, 32)
+    session = stash_torch.compress(network)
+    assert "no step has been recorded" in session.report()
+    with session:
+        for _ in range(2):
+            classify(network, x, target).backward()
+    text = session.report()
+    for word in ("lossless", "sign_mask", "ReluBackward0.result", "MiB", "steps: 1"):
+        assert word in text
+
+
+@pytest.mark.parametrize("arguments, error, text", [
+    ((3,), TypeError, "model: expected a torch.nn.Module"),
+    ((nn.ReLU(), "fp7"), ValueError, "policy: expected one of lossless"),
+])
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=text):
+        stash_torch.compress(*arguments)
