@@ -44,10 +44,21 @@ def test_bf16_autocast(name):
 
 
 def test_backward_within_autocast():
+    def loss_of(network, x, target):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = classify(network, x, target)
+            loss.backward(retain_graph=True)
+        return loss
+
+    network, side = models.build("transformer_gelu")
+    session = assert_same(network, batches(side), loss_of=loss_of)
+    assert session.counts["steps"] == 3
+
+
+def test_autocast_around_all_steps():
     network, side = models.build("unet_silu")
     with torch.autocast("cpu", torch.bfloat16):
-        session = assert_same(network, batches(side))
-    assert session.counts["steps"] == 3
+        assert_same(network, batches(side))
 
 
 @pytest.mark.parametrize("name", ["small_vgg", "unet_silu"])
@@ -86,7 +97,7 @@ def test_one_bit_of_what_is_kept_tells():
         classify(network, x, target).backward()
         right = [each.grad.clone() for each in network.parameters()]
         kept = [group for group in session.plans[0].groups.values() if group.form is not None]
-        assert len(kept) >= 4
+        assert len(kept) >= 3
         for group in kept:
             store = group.form.store
 

@@ -11,7 +11,7 @@ import stash_torch
 
 
 def bits(tensor):
-    return tensor.detach().contiguous().view(torch.uint8) if tensor.dim() else tensor.detach().reshape(1).view(torch.uint8)
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def classify(network, x, target):

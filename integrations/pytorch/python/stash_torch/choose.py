@@ -76,6 +76,7 @@ class Call:
     inputs: list
     settings: tuple  # names of `_saved_*`
     fixed: dict  # settings that are the same in every step
+    pinned: tuple = ()  # what tells the module whose settings were found by trial: (edge, slot, address)
 
 
 @dataclass
@@ -109,7 +110,6 @@ class Plan:
     disabled: frozenset
     before: int = 0
     after: int = 0
-    uses: int = 0
     held: set = field(default_factory=set)
 
     def __post_init__(self):
@@ -134,7 +134,7 @@ class Chooser:
                 self.choose_form(group)
         plan = Plan(self.nodes, self.groups, self.policy, self.disabled)
         sizes = {(slot.storage, slot.version): slot.bytes for node in self.nodes for slot in node.slots
-                 if slot.storage not in self.protected and (slot.tracked or slot.name.startswith("result"))}
+                 if slot.storage not in self.protected and self.is_made_here(slot)}
         for group in self.groups.values():
             sizes[(group.slots[0].storage, group.slots[0].version)] = group.bytes
         plan.before = sum(sizes.values())
@@ -170,6 +170,9 @@ class Chooser:
             factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
             return own or factor
         return not self.from_parameter(slot.producer[0])
+
+    def is_made_here(self, slot):
+        return slot.name.startswith("result") if slot.producer is None else not self.from_parameter(slot.producer[0])
 
     def from_parameter(self, index):
         node = self.nodes[index]
@@ -252,7 +255,16 @@ class Chooser:
                 raise Impossible
         fixed = {"shape": node.shape, "dtype": node.dtype, "fresh": _fresh(inputs, self.nodes),
                  **self.fixed.get(index, {})}
-        return Call(index, output, inputs, op.settings, fixed)
+        return Call(index, output, inputs, op.settings, fixed, self.pins(op, index, inputs))
+
+    def pins(self, op, index, inputs):
+        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
+        if not op.trials or op.trials[0] != "eps":
+            return ()
+        held = [each for each in inputs[1:] if isinstance(each, Held)]
+        if not held:
+            raise Impossible
+        return tuple((each.edge, each.slot, self.run(each).data_ptr()) for each in held)
 
     def input_of(self, index, edge, slot_name, before, dropped, depth, names, groups):
         node = self.nodes[index]
@@ -443,9 +455,11 @@ class Work:
     sources: tuple = ()  # (slot name, group): raw storages that recipes start from
     held: tuple = ()  # (edge, slot) of tensors that recipes read where they are
     settings: tuple = ()
+    shape: tuple = None  # of the result of an op that a recipe runs
+    pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
 
     def idle(self):
-        return not (self.slots or self.sources or self.held or self.settings)
+        return not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
 
 
 def schedule(plan):
@@ -470,6 +484,8 @@ def schedule(plan):
         for call in group.recipe.calls():
             mine = work[call.node]
             mine.settings = tuple(sorted({*mine.settings, *call.settings}))
+            mine.shape = tuple(plan.nodes[call.node].shape)
+            mine.pinned = call.pinned
             for each in call.inputs:
                 if isinstance(each, Held):
                     held = (each.edge, each.slot)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step that follows a plan: autograd's slots give what they saved to entries, and get it back when backward reads."""
 
+import weakref
+
 import torch
 
 from . import forms
 from .choose import Call, Held, Source
 from .entries import Computed, Encoded, Raw
 from .recipes import OPS
-from .step import PREFIX, edges_of, setting_of
+from .step import PREFIX, edges_of, hooked_by_others, setting_of
 
 
 class Deviation(Exception):
@@ -23,24 +25,46 @@ class Replay:
         self.entries = {}
         self.settings = {}
         self.held = {}
-        self.kept = 0
+        self.touched = False  # whether a slot has been replaced
 
     def node(self, position, node, work):
         """Does what the plan says of this node. Raises Deviation before anything is changed."""
-        if type(node).__name__ != work.name or edges_of(node) != work.edges:
+        if type(node).__name__ != work.name or edges_of(node, position) != work.edges:
             raise Deviation
         if work.idle():
             return
+        if hooked_by_others() or (work.shape is not None and tuple(node._input_metadata[0].shape) != work.shape):
+            raise Deviation
+        for edge, slot, address in work.pinned:
+            if self._held(node, edge, slot).data_ptr() != address:
+                raise Deviation
         tensors = {each.name: self._saved(node, each) for each in work.slots}
         if work.settings:
             self.settings[position] = {name: setting_of(node, name) for name in work.settings}
         for edge, slot in work.held:
-            tensor = (node.next_functions[edge][0].variable if edge >= 0 else getattr(node, PREFIX + slot)).detach()
+            tensor = self._held(node, edge, slot).detach()
             self.held[position, edge, slot] = (tensor, tensor._version)
         for slot, group in work.sources:
             self.entries[group] = Raw(group, getattr(node, PREFIX + slot).detach())
         for each in work.slots:
             self._take(node, each, tensors[each.name])
+
+    def _held(self, node, edge, slot):
+        return node.next_functions[edge][0].variable if edge >= 0 else getattr(node, PREFIX + slot)
+
+    def fits(self, begun, plan, position):
+        """Whether what was done for one plan up to here may go on under another: the same ops, and storages of the same
+        shapes."""
+        if len(plan.work) <= position:
+            return False
+        if any(a.name != b.name or a.edges != b.edges for a, b in zip(begun.work[:position], plan.work[:position])):
+            return False
+        return all(_shapes(begun.groups.get(key)) == _shapes(plan.groups.get(key)) for key in self.entries
+                   if key in plan.groups)
+
+    def begin_backward(self):
+        if self.session.replay is self:
+            self.session._ended()
 
     def _saved(self, node, each):
         tensor = getattr(node, PREFIX + each.name).detach()
@@ -51,16 +75,17 @@ class Replay:
 
     def _take(self, node, each, tensor):
         if each.hollow:
-            payload = Hollow(each, tensor.device)
+            payload = Hollow(self, each, tensor.device)
         else:
             entry = self._entry(each, tensor)
             if entry is None:
                 return
-            payload = View(entry, each)
+            payload = View(self, entry, each)
+        self.touched = True
         try:
             getattr(node, "_raw_saved_" + each.name).register_hooks(lambda _: payload, unpack)
-        except RuntimeError:  # somebody else's hooks have it: checkpoint, save_on_cpu
-            self.session.counts["hooked by others"] += 1
+        except RuntimeError:  # hooks of somebody else have it
+            self.session.counts["slots with hooks of others"] += 1
 
     def _entry(self, each, tensor):
         entry = self.entries.get(each.group)
@@ -78,7 +103,6 @@ class Replay:
                 self.session.counts["kept wider"] += 1
                 return None
             entry = Encoded(each.group, tensor, group.form, stored)
-            self.kept += stored.bytes
         self.entries[each.group] = entry
         return entry
 
@@ -111,12 +135,19 @@ class Replay:
         return lambda keep: run([one(keep) for one in inputs], settings)
 
 
+def _shapes(group):
+    """Of the storage's first saver; later savers are checked one by one."""
+    slot = group.slots[0] if group is not None else None
+    return slot and (slot.shape, slot.stride, slot.offset, slot.dtype, slot.bytes)
+
+
 class View:
     """A slot's tensor, as a view of what its entry gives back."""
 
-    __slots__ = ("entry", "work")
+    __slots__ = ("reader", "device", "entry", "work")
 
-    def __init__(self, entry, work):
+    def __init__(self, replay, entry, work):
+        self.reader, self.device = weakref.ref(replay), entry.device
         self.entry, self.work = entry, work
 
     def tensor(self):
@@ -126,19 +157,22 @@ class View:
 class Hollow:
     """A slot of which only shape, strides and type are read."""
 
-    __slots__ = ("work", "device")
+    __slots__ = ("reader", "device", "work")
 
-    def __init__(self, work, device):
-        self.work, self.device = work, device
+    def __init__(self, replay, work, device):
+        self.reader, self.device = weakref.ref(replay), device
+        self.work = work
 
     def tensor(self):
         return forms.without_memory(self.work.shape, self.work.stride, self.work.dtype, self.device)
 
 
 def unpack(payload):
+    replay = payload.reader()
+    if replay is not None:
+        replay.begin_backward()
     with torch.no_grad():
-        device = payload.entry.device if isinstance(payload, View) else payload.device
-        if torch.is_autocast_enabled(device.type):
-            with torch.autocast(device.type, enabled=False):
+        if torch.is_autocast_enabled(payload.device.type):
+            with torch.autocast(payload.device.type, enabled=False):
                 return payload.tensor()
         return payload.tensor()

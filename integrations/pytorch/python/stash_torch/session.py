@@ -17,14 +17,15 @@ from .step import Recorder
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
 MOST_PLANS = 16
+TRIES = 4  # steps to record after a deviation
 
 
 class Session(contextlib.ContextDecorator):
     """See compress()."""
 
     def __init__(self, model, policy="lossless"):
-        modules = [model] if isinstance(model, torch.nn.Module) else list(model)
-        if not all(isinstance(each, torch.nn.Module) for each in modules):
+        modules = list(model) if isinstance(model, (list, tuple)) else [model]
+        if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
             raise TypeError(f"compress: model: expected a torch.nn.Module or several, got {type(model).__name__}")
         if policy not in POLICIES:
             raise ValueError(f"compress: policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
@@ -34,7 +35,8 @@ class Session(contextlib.ContextDecorator):
         self.counts = collections.Counter()
         self._hook = None
         self._forget()
-        self._record_next = False
+        self.looking = 0  # steps that will still be recorded to find a new plan
+        self.missed, self.patience = 0, 1
 
     # ---- on and off
 
@@ -60,6 +62,7 @@ class Session(contextlib.ContextDecorator):
 
     def _forget(self):
         self.position, self.replay, self.recorder, self.active = 0, None, None, None
+        self.untouched = []  # nodes of a replayed step of which nothing was replaced yet
         self.raw = self.begun = False
 
     def _created(self, node):
@@ -68,16 +71,24 @@ class Session(contextlib.ContextDecorator):
             return
         if self.begun:  # the forward pass before this one has been read
             self._forget()
-        if self.position == 0:
-            self._begin()
-        if self.recorder is not None:
-            self._observe(node)
-        elif not self.raw:
-            self._follow(node)
+        try:
+            if self.position == 0:
+                self._begin()
+            if self.recorder is not None:
+                self._observe(node)
+            elif self.raw:
+                node.register_prehook(self._ended)
+            else:
+                self._follow(node)
+        except Exception:  # the step goes on without Stash
+            self.counts["failures"] += 1
+            log.warning("failed at a node of class %s; the rest of the step runs as without Stash", type(node).__name__,
+                        exc_info=True)
+            self.raw, self.recorder = True, None
         self.position += 1
 
     def _begin(self):
-        if not self.plans or self._record_next:
+        if not self.plans or self.looking:
             self.recorder = Recorder()
         else:
             self.replay, self.active = Replay(self), self.plans[0]
@@ -88,34 +99,77 @@ class Session(contextlib.ContextDecorator):
         node.register_prehook(lambda gradients: self._backward(recorder))
 
     def _follow(self, node):
-        for plan in self._candidates():
-            self.active = plan
-            work = plan.work[self.position]
-            try:
-                self.replay.node(self.position, node, work)
-            except Deviation:
+        if not (self._goes_on(node, self.active) or self._goes_on_elsewhere(node)):
+            self._deviate(node)
+
+    def _goes_on(self, node, plan):
+        if self.position >= len(plan.work):
+            return False
+        try:
+            self.replay.node(self.position, node, plan.work[self.position])
+        except Deviation:
+            return False
+        if self.replay.touched:
+            self.untouched = []
+        else:
+            self.untouched.append(node)
+        if self.position + 1 == len(plan.work):
+            node.register_prehook(self._ended)
+        return True
+
+    def _goes_on_elsewhere(self, node):
+        """Another plan that begins as this step does takes over."""
+        begun, before = self.active, [*self.untouched, node]
+        for plan in self.plans:
+            if plan is begun:
                 continue
-            if self.position + 1 == len(plan.work):
-                node.register_prehook(self._ended)
-            return
-        self.raw = self._record_next = True
+            self.active = plan
+            if self.replay.touched:
+                if self.replay.fits(begun, plan, self.position) and self._goes_on(node, plan):
+                    return True
+            elif self._from_the_start(before, plan):
+                return True
+        self.active = begun
+        return False
+
+    def _from_the_start(self, nodes, plan):
+        self.replay, self.untouched, end = Replay(self), [], self.position
+        for self.position, each in enumerate(nodes):
+            if not self._goes_on(each, plan):
+                break
+        else:
+            return True
+        if self.replay.touched:  # of this plan some nodes have been taken: the rest stays raw
+            self.position = end
+            self._leave_raw(nodes[-1])
+            return True
+        self.position, self.untouched = end, nodes[:-1]
+        return False
+
+    def _deviate(self, node):
+        if not self.replay.touched:  # nothing is lost: this step can be recorded
+            self.recorder, self.replay = Recorder(), None
+            for each in [*self.untouched, node]:
+                self._observe(each)
+            self.untouched = []
+        else:
+            self._leave_raw(node)
+
+    def _leave_raw(self, node):
         self.counts["deviations"] += 1
+        log.info("step deviates from its plan at node %d (%s)", self.position, type(node).__name__)
+        self.raw = True
         node.register_prehook(self._ended)
-        log.info("step deviates from its plan at node %d (%s): recorded anew", self.position, type(node).__name__)
+        self.missed += 1
+        if self.missed >= self.patience:
+            self.missed, self.looking = 0, TRIES
 
-    def _candidates(self):
-        """The plan in use, then others that begin as it does."""
-        first, position = self.active, self.position
-        for plan in [first, *(each for each in self.plans if each is not first)]:
-            if position < len(plan.work) and (plan is first or _common(first, plan, position)):
-                yield plan
-
-    def _ended(self, gradients):
+    def _ended(self, gradients=None):
+        """Backward begins, of a step that was not recorded."""
         if not self.begun:
             self.begun = True
             self.counts["raw steps" if self.raw else "steps"] += 1
             if not self.raw:
-                self.active.uses += 1
                 self.plans.remove(self.active)
                 self.plans.insert(0, self.active)
 
@@ -125,6 +179,7 @@ class Session(contextlib.ContextDecorator):
             return
         self.begun, self.recorder = True, None
         self.counts["recorded steps"] += 1
+        self.counts["slots with hooks of others"] += recorder.of_others
         protected = {each.untyped_storage()._cdata for model in self.models
                      for each in [*model.parameters(), *model.buffers()]}
         try:
@@ -132,19 +187,26 @@ class Session(contextlib.ContextDecorator):
                 plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
             self.counts["steps that could not be planned"] += 1
-            self._record_next = self.counts["steps that could not be planned"] < MOST_PLANS
             log.warning("this step was not planned, and runs as without Stash", exc_info=True)
             return
-        known = next((each for each in self.plans if _same(each, plan)), None)
-        if known is None:
-            self.plans.insert(0, plan)
-            del self.plans[MOST_PLANS:]
-        else:
-            self.plans.remove(known)
-            self.plans.insert(0, known)
-        self._record_next = False
+        self._learn(plan)
         log.info("plan %d: %d nodes, saved tensors %d -> %d bytes", len(self.plans), len(plan.nodes), plan.before,
                  plan.after)
+
+    def _learn(self, plan):
+        """Steps that look alike at first are told apart by recording some more; those that never repeat are recorded
+        more and more seldom."""
+        known = next((each for each in self.plans if _same(each, plan)), None)
+        if known is not None:
+            self.plans.remove(known)
+            self.plans.insert(0, known)
+            self.looking = max(0, self.looking - 1)
+            if self.looking == 0:
+                self.patience = min(1024, 2 * self.patience)
+            return
+        self.plans.insert(0, plan)
+        del self.plans[MOST_PLANS:]
+        self.looking, self.patience = 0, 1
 
     # ---- what the user sees
 
@@ -157,9 +219,5 @@ def _signature(node):
     return node.name, node.edges, tuple((slot.name, slot.shape, slot.stride, slot.dtype) for slot in node.slots)
 
 
-def _common(first, second, position):
-    return all(_signature(a) == _signature(b) for a, b in zip(first.nodes[:position], second.nodes[:position]))
-
-
 def _same(first, second):
-    return len(first.nodes) == len(second.nodes) and _common(first, second, len(first.nodes))
+    return [_signature(node) for node in first.nodes] == [_signature(node) for node in second.nodes]

@@ -17,9 +17,16 @@ def slots_of(node):
     kind = type(node)
     names = _slots.get(kind)
     if names is None:
-        # A property without a raw twin is a number; one whose twin is a tuple holds several tensors.
-        names = _slots[kind] = tuple(each[len("_raw_saved_"):] for each in dir(kind) if each.startswith("_raw_saved_"))
+        # What has no raw twin is a number. A custom function has one for all that it saves ("tensors"): its own affair.
+        names = _slots[kind] = tuple(each[len("_raw_saved_"):] for each in dir(kind)
+                                     if each.startswith("_raw_saved_") and hasattr(kind, PREFIX + each[len("_raw_saved_"):]))
     return names
+
+
+def hooked_by_others():
+    """Whether what is saved now goes to hooks of somebody else (checkpoint, save_on_cpu), who may not be asked for it in
+    the forward pass."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def setting_of(node, name):
@@ -34,14 +41,19 @@ def _signed(value):
     return value - 2**64 if type(value) is int and value >= 2**63 else value
 
 
-def edges_of(node):
-    """How a node hangs on others: for every input None, "leaf", or how many nodes earlier its producer was made and
-    which output of it is read. Equal in every step that runs the same ops in the same order."""
+def edges_of(node, position):
+    """How the node of that position hangs on others: for every input None, "leaf", "outside" (made before this forward
+    pass), or how many nodes earlier its producer was made and which output of it is read. Equal in every step that runs
+    the same ops in the same order."""
     number = node._sequence_nr()
-    return tuple(
-        None if other is None else "leaf" if type(other).__name__ == "AccumulateGrad" else (
-            number - other._sequence_nr(), output)
-        for other, output in node.next_functions)
+    return tuple(None if other is None else _edge(number, other, output, position) for other, output in node.next_functions)
+
+
+def _edge(number, other, output, position):
+    if type(other).__name__ == "AccumulateGrad":
+        return "leaf"
+    distance = number - other._sequence_nr()
+    return (distance, output) if 0 < distance <= position else "outside"
 
 
 @dataclass
@@ -80,6 +92,7 @@ class Recorder:
         self.nodes = []
         self.index = {}  # autograd's number of a node -> ours
         self.leaves = set()  # storages of parameters
+        self.of_others = 0  # slots that hooks of somebody else have
 
     def add(self, node):
         position = len(self.nodes)
@@ -96,8 +109,12 @@ class Recorder:
                 producers.append("outside" if known is None else (known, output))
         made = node._input_metadata
         shape, dtype = (tuple(made[0].shape), made[0].dtype) if made else ((), None)
-        entry = Node(type(node).__name__, edges_of(node), tuple(producers), shape, dtype, handle=node)
+        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype, handle=node)
+        hooked = hooked_by_others()
         for name in slots_of(node):
+            if hooked:
+                self.of_others += 1
+                continue
             tensor = getattr(node, PREFIX + name)
             if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
                 entry.slots.append(self._slot(position, name, tensor))
