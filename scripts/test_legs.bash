@@ -24,6 +24,7 @@ legs=(
   "format|core|clang-format"
   "shell|core|shellcheck"
   "tensorflow|core|the extension and its tests: their core, with --all every one"
+  "pytorch|core|the package stash_torch and its tests: their core, with --all every one"
   "reference|all|doxygen finds a comment for every public name"
   "kernels|all|what nvcc makes of the kernels, against their limits (needs nvcc)"
   "cuda|all|programs for a GPU, built by nvcc, on the PTX machine (needs nvcc)"
@@ -150,7 +151,7 @@ build() {
 programs_of_names() {
   local name test
   for name in "${names[@]}"; do
-    if [[ $name == tensorflow.* ]]; then continue; fi
+    if [[ $name == tensorflow.* || $name == pytorch.* ]]; then continue; fi
     while read -r test; do
       if grep -q "^build $test: phony\|^build .*/$test: CXX_EXECUTABLE_LINKER" build/ci/build.ninja; then
         echo "$test"
@@ -178,6 +179,9 @@ named_tests() {
     if [[ $name == tensorflow.* ]]; then
       tensorflow_build
       tensorflow_tests "integrations/tensorflow/tests/test_${name#tensorflow.}.py"
+    elif [[ $name == pytorch.* ]]; then
+      pytorch_build
+      pytorch_tests "integrations/pytorch/tests/test_${name#pytorch.}.py"
     else
       ctest --preset ci --parallel "$jobs" --tests-regex "$name" --no-tests=error
     fi
@@ -275,6 +279,23 @@ tensorflow_build() {
 
 tensorflow_tests() {
   PYTHONPATH=$PWD/build/ci/integrations/tensorflow build/venv-tensorflow/bin/python -m pytest -q --durations=10 \
+    -p no:cacheprovider --numprocesses "$jobs" --dist loadfile "$@"
+}
+
+# pytorch [PYTEST ARGUMENT...]: PyTorch's wheel is fetched once.
+pytorch() {
+  pytorch_build
+  pytorch_tests "$@" integrations/pytorch/tests
+}
+
+pytorch_build() {
+  scripts/install_torch --pytest
+  cmake --preset ci
+  cmake --build --preset ci --parallel "$jobs" --target stash_torch
+}
+
+pytorch_tests() {
+  PYTHONPATH=$PWD/build/ci/integrations/pytorch build/venv-torch/bin/python -m pytest -q --durations=10 \
     -p no:cacheprovider --numprocesses "$jobs" --dist loadfile "$@"
 }
 
