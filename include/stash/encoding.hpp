@@ -186,11 +186,12 @@ struct workspace_view {
 STASH_API void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
                       const workspace_view& workspace, const execution_context& context);
 
-/// Decodes into `output` (dense or pitched, same element count and type as the encoded tensor).
-/// Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
+/// Decodes into `output` (dense or pitched, same element count and, but for masks, type as the encoded
+/// tensor). Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
 ///
-/// Kinds: raw, bitmap, csr, cast (dense values); sign_mask and range_mask into u8 (0 or 1). shape_only and
-/// pooling codes have no dense form and throw error(unsupported).
+/// Kinds: raw, bitmap, csr, cast (dense values); sign_mask and range_mask into u8, f32, f16 or bf16, whatever
+/// they were taken from: 1 where the bit is set, else +0. shape_only and pooling codes have no dense form
+/// here and throw error(unsupported); for window_index pool.hpp has decode_window_index().
 /// Any bytes are safe: reads and writes stay inside the given buffers. Bytes that contradict the descriptor
 /// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
 /// With STASH_VERIFY=1 in the environment, on the host, encode() of a lossless value encoding leaves a

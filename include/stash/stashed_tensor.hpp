@@ -83,7 +83,8 @@ class STASH_API stashed_tensor {
   stashed_tensor& operator=(const stashed_tensor&) = delete;
   ~stashed_tensor();
 
-  /// Decodes into `output`: the encoded tensor's type and element count, dense or pitched. Can be called any
+  /// Decodes into `output`: the encoded tensor's type (for masks: what decode() takes) and element count,
+  /// dense or pitched. Can be called any
   /// number of times. Throws error(invalid_argument) for an empty handle or a wrong view, error(unsupported)
   /// for encodings without a dense form (see decode()), error(corrupt_data), error(verification_failed)
   /// or, where they look like a slot that was too small, error(capacity_exceeded) if the bytes turn out

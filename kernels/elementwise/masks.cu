@@ -32,9 +32,15 @@ void encode_mask(const encode_item& item, launches& to) {
 }
 
 void decode_mask(const decode_item& item, launches& to) {
-  const mask_decode_body body{static_cast<const std::uint8_t*>(item.input.data),
-                              device_tensor_of(item.output)};
-  run_groups(to, body, groups_of(body.output.elements));
+  const auto decode_to = [&](auto bits) {
+    using element = decltype(bits);
+    const auto one = item.output.type == dtype::u8 ? 1U : bits_in(item.output.type, 1.0F);
+    const mask_decode_body<element> body{static_cast<const std::uint8_t*>(item.input.data),
+                                         device_tensor_of(item.output), static_cast<element>(one)};
+    run_groups(to, body, groups_of(body.output.elements));
+  };
+  if (item.output.type == dtype::u8) return decode_to(std::uint8_t{});
+  with_element(item.output.type, decode_to);
 }
 
 }  // namespace stash::kernels

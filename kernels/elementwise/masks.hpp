@@ -127,13 +127,15 @@ struct mask_encode_body {
   }
 };
 
-/// A plane as bytes, 0 or 1.
+/// A plane as elements, `one` or 0.
+template <class Bits>
 struct mask_decode_body {
   using loaded = std::uint8_t;
-  static constexpr bool halves = false;
+  static constexpr bool halves = has_halves<Bits>;
   static constexpr unsigned groups = 4;
   const std::uint8_t* plane;
   device_tensor output;
+  Bits one;
 
   STASH_DEVICE bool vectors() const { return output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return output.elements / group_elements; }
@@ -144,15 +146,15 @@ struct mask_decode_body {
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_plane(plane, output.elements, first, count);
   }
-  STASH_DEVICE static group<std::uint8_t> spread(loaded bits) {
-    group<std::uint8_t> g;
+  STASH_DEVICE group<Bits> spread(loaded bits) const {
+    group<Bits> g;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
-      g.value[i] = static_cast<std::uint8_t>(bits >> i & 1);
+      g.value[i] = static_cast<Bits>((bits >> i & 1U) * one);
     return g;
   }
   STASH_DEVICE void store_whole(std::uint64_t index, loaded bits) const {
-    store_vectors(output, index, spread(bits));
+    store_halves<half_warps>(output, index, spread(shared_bits<half_warps, Bits>(index, bits)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, loaded bits) const {
     store_elements(output, index, spread(bits));

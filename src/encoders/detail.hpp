@@ -138,14 +138,16 @@ void parallel_for(const execution_context& context, std::int64_t count, std::int
   context.parallel_for(context.user, count, grain, call, const_cast<std::remove_const_t<body_type>*>(&state));
 }
 
+/// Least tiles of a range.
+inline constexpr std::int64_t tiles_of_range = 32;
+
 /// Runs body(tile, first_element, length) for every tile of 1,024 elements (the last may be shorter). A tile
 /// starts at a whole byte of every plane, so tiles can be written concurrently. finish() runs on each thread
 /// after its tiles.
 template <class Body, class Finish>
 void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body,
                    const Finish& finish) {
-  constexpr std::int64_t grain = 32;
-  parallel_for(context, tile_count(elements), grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(context, tile_count(elements), tiles_of_range, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t tile = begin; tile < end; ++tile) {
       const std::int64_t first = tile * tile_elements;
       body(tile, first, std::min(tile_elements, elements - first));

@@ -255,10 +255,16 @@ void run_encode(const encode_item& item, const workspace_view& workspace, const 
 void check_decode(std::string_view function, const decode_item& item, const execution_context& context) {
   const encoding& e = item.how;
   check_context(function, context);
-  // A mask becomes u8, whatever it was taken from.
-  const dtype source = is_mask(e.kind) ? dtype::f32 : item.output.type;
+  // A mask becomes what the caller asks for, whatever it was taken from.
+  const bool mask = is_mask(e.kind);
+  const dtype source = mask ? dtype::f32 : item.output.type;
   check_kind_has_values(function, "output", e, source, false);
-  check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
+  if (mask && item.output.type != dtype::u8 && !is_float(item.output.type)) {
+    fail(errc::invalid_argument, function, "output",
+         fmt::format("a type that {} decodes to (u8, f32, f16 or bf16)", to_string(e)),
+         type_name(item.output.type));
+  }
+  check_view(function, "output", item.output, item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
   if (tiled(e.kind)) check_arena(function, "input", item.input.overflow, context.space);
   check_overlap(function, item);

@@ -106,7 +106,7 @@ void detail::check_restore(std::string_view function, std::string_view name, con
                            const execution_context& context) {
   const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
   try {
-    check_view(function, "output", output, mask ? dtype::u8 : source, context.space);
+    check_view(function, "output", output, mask ? output.type : source, context.space);
     check_elements(function, "output", output, dims.elements());
     check_decode(function, {e, stored, output}, context);
   } catch (const error& wrong) {

@@ -118,7 +118,16 @@ TEST_F(Arguments, Types) {
   EXPECT_EQ(encoding_code(parse_encoding("sign_mask"), view, output()), errc::invalid_argument);
   view.type = dtype::f16;
   EXPECT_EQ(encoding_code(parse_encoding("raw"), view, output()), errc::ok);
-  EXPECT_EQ(decoding_code(parse_encoding("sign_mask"), stored(), target()), errc::invalid_argument);
+  for (const char* const mask : {"sign_mask", "range_mask"}) {
+    const encoding e = parse_encoding(mask);
+    EXPECT_EQ(decoding_code(e, stored(), target()), errc::ok) << mask;
+    tensor_view integers = target();
+    integers.type = dtype::s32;
+    EXPECT_EQ(decoding_code(e, stored(), integers), errc::invalid_argument) << mask;
+    EXPECT_EQ(message_of([&] { decode(e, stored(), integers, {}, {}); }),
+              std::string("decode: output: expected a type that ") + mask +
+                  " decodes to (u8, f32, f16 or bf16), got s32");
+  }
 }
 
 TEST_F(Arguments, Kinds) {

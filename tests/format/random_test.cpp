@@ -65,13 +65,13 @@ TEST_P(random_tensors, as_the_reference) {
       ASSERT_LE(exact, encoded_bytes_at_density(e, type, n, density));
     }
 
-    const dtype target = is_mask() ? dtype::u8 : type;
+    const dtype target = decoded_type(GetParam(), random);
     placed back(target, n, inner, random.below(2) == 0 ? 0 : random.below(9),
                 width(target) * random.below(16));
     decode(e, {out.data(), out.size(), nullptr, &report}, back.view(target), {}, context);
     ASSERT_EQ(report.status, status_ok);
     ASSERT_TRUE(back.memory.guard_is_whole());
-    ASSERT_EQ(back.take(target, n), reference::decode(e, t).bits);
+    ASSERT_EQ(back.take(target, n), reference::decode(e, t, target).bits);
   }
 }
 
@@ -170,7 +170,7 @@ TEST_P(random_tensors, mutated_bytes) {
       const std::size_t range = is_sparse() && random.below(2) == 0 ? fixed : stored.size();
       stored.data()[random.below(range)] = static_cast<std::uint8_t>(random.below(256));
     }
-    const dtype target = is_mask() ? dtype::u8 : type;
+    const dtype target = decoded_type(GetParam(), random);
     placed back(target, n, std::max<std::int64_t>(1, n), 0, 0);
     const const_encoded_view bytes{stored.data(), stored.size(), overflow.view(), &report};
     report.status = status_ok;

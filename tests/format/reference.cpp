@@ -682,4 +682,15 @@ tensor decode(const encoding& e, const tensor& t) {
   }
 }
 
+tensor decode(const encoding& e, const tensor& t, dtype to) {
+  tensor out = decode(e, t);
+  if (e.kind != encoding_kind::sign_mask && e.kind != encoding_kind::range_mask) return out;
+  out.type = to;
+  for (std::uint32_t& bits : out.bits) {
+    if (bits == 0) continue;
+    bits = to == dtype::f32 ? 0x3f800000 : to == dtype::f16 ? 0x3c00 : to == dtype::bf16 ? 0x3f80 : 1;
+  }
+  return out;
+}
+
 }  // namespace stash::reference

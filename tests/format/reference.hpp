@@ -30,6 +30,8 @@ struct encoded {
 encoded encode(const encoding& e, const tensor& t);
 /// What decoding the bytes of encode() gives; for masks, 0 or 1.
 tensor decode(const encoding& e, const tensor& t);
+/// The same of type `to`, which is t's but for masks.
+tensor decode(const encoding& e, const tensor& t, dtype to);
 
 /// A region of memory besides the slot, and how much of it has been claimed.
 struct region {

@@ -261,6 +261,12 @@ inline bool is_mask(const pair_under_test& tested) {
   return tested.name == "sign_mask" || tested.name == "range_mask";
 }
 
+/// A type that decode() writes: the tensor's; masks become any of four.
+inline dtype decoded_type(const pair_under_test& tested, generator& random) {
+  constexpr dtype of_masks[] = {dtype::u8, dtype::f32, dtype::f16, dtype::bf16};
+  return is_mask(tested) ? of_masks[random.below(std::size(of_masks))] : tested.type;
+}
+
 inline bool is_sparse(const pair_under_test& tested) {
   return tested.name.starts_with("bitmap") || tested.name.starts_with("csr");
 }

@@ -8,8 +8,10 @@
 namespace stash::fuzz {
 namespace {
 
-bool is_mask(const encoding& e) {
-  return e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+/// What is decoded to: masks become bytes or, in other inputs, values of the case's type.
+dtype decoded_type(const encoded_case& c) {
+  const bool mask = c.how.kind == encoding_kind::sign_mask || c.how.kind == encoding_kind::range_mask;
+  return mask && (c.header.other & 16) == 0 ? dtype::u8 : c.type;
 }
 
 /// Runs a call; true if it returned, false if it threw the one error that its input can cause.
@@ -34,7 +36,7 @@ void check_canonical(const encoded_case& c, const exact_buffer& decoded, std::ui
                             [&] { canonicalise(c.how, c.type, c.elements(), c.view(from), output, {}); });
   if (!done || ((from.status | to.status) & (status_corrupt | status_capacity)) != 0) return;
   if ((decode_status & (status_corrupt | status_capacity)) != 0) return;
-  const dtype type = is_mask(c.how) ? dtype::u8 : c.type;
+  const dtype type = decoded_type(c);
   const exact_buffer back(c.tensor_bytes(type), 0);
   decode(c.how, {canonical.data(), canonical.size(), nullptr, &again}, c.tensor(back, type), {}, {});
   require(again.status == status_ok, "canonical bytes decode");
@@ -72,7 +74,7 @@ void check_export(const encoded_case& c) {
 
 void check_decoders(std::span<const std::uint8_t> input, std::span<const std::string_view> names) {
   const encoded_case c(input, names);
-  const dtype type = is_mask(c.how) ? dtype::u8 : c.type;
+  const dtype type = decoded_type(c);
   const exact_buffer plain(c.tensor_bytes(type), 0x00), fast(c.tensor_bytes(type), 0xff);
   encode_report plain_report, fast_report;
   set_cpu_target("scalar");

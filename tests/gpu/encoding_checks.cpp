@@ -78,7 +78,7 @@ void random_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_
                  "flag_mask_is_not_sign");
   }
 
-  const dtype target = is_mask(tested) ? dtype::u8 : type;
+  const dtype target = decoded_type(tested, random);
   const tensor_pair back(mode, target, n, random_placement(n, test::width(target), random));
   decode(e, {out.data(), out.size(), nullptr, report.data()}, back.on_device(), {}, device);
   expect_equal(report.read().status, status_ok, "status of decode");
@@ -87,7 +87,8 @@ void random_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_
   encode_report host_report{};
   decode(e, {bytes.data(), exact, nullptr, &host_report}, back.on_host(), {}, {});
   back.expect_same("decoded values");
-  expect(back.host_bits() == reference::decode(e, t).bits, "decoded values differ from the reference's");
+  expect(back.host_bits() == reference::decode(e, t, target).bits,
+         "decoded values differ from the reference's");
 }
 
 /// A slot that is too small, with or without an arena and a host overflow that may be too small as well.
@@ -174,7 +175,8 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   decode(e, copy.view(host_report), back.on_host(), {}, {});
   back.expect_same("decoded values");
   if (!fits) return;
-  expect(back.host_bits() == reference::decode(e, t).bits, "decoded values differ from the reference's");
+  expect(back.host_bits() == reference::decode(e, t, target).bits,
+         "decoded values differ from the reference's");
   expect_same_bytes(canonical(e, type, n, copy, found, exact), expected.bytes, "canonical bytes");
 }
 
@@ -195,7 +197,7 @@ void mutated_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32
   host_report.flags = random.below(2) * flag_mask_is_not_sign;
   const device_report report(mode, host_report);
 
-  const dtype target = is_mask(tested) ? dtype::u8 : type;
+  const dtype target = decoded_type(tested, random);
   const tensor_pair back(mode, target, n, random_placement(n, test::width(target), random));
   decode(e, {host.data(), host.size(), nullptr, &host_report}, back.on_host(), {}, {});
   decode(e, {stored.data(), stored.size(), nullptr, report.data()}, back.on_device(), {}, device);

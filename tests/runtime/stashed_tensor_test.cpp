@@ -219,14 +219,22 @@ TEST(stashed_tensor, pitched_views_and_sixteen_bit_types) {
   EXPECT_EQ(kept_half.type(), dtype::f16);
 }
 
-TEST(stashed_tensor, masks_come_back_as_bytes) {
+TEST(stashed_tensor, masks_come_back_as_bytes_or_numbers) {
   const std::vector<float> x = {1, -1, 0, 2};
   const stashed_tensor kept(parse_encoding("sign_mask"), dense(x));
   std::vector<std::uint8_t> bits(4, 9);
   kept.restore(view_of(bits));
   EXPECT_EQ(bits, (std::vector<std::uint8_t>{1, 0, 0, 1}));
-  std::vector<float> wrong(4);
-  EXPECT_EQ(code_of([&] { kept.restore(view_of(wrong)); }), errc::invalid_argument);
+  std::vector<float> numbers(4, 9.0F);
+  kept.restore(view_of(numbers));
+  EXPECT_EQ(numbers, (std::vector<float>{1, 0, 0, 1}));
+  std::vector<std::int32_t> wrong(4);
+  EXPECT_EQ(code_of([&] {
+              kept.restore({wrong.data(), dtype::s32, memory_space::host, {4}, 0});
+            }),
+            errc::invalid_argument);
+  std::vector<float> longer(5);
+  EXPECT_EQ(code_of([&] { kept.restore(view_of(longer)); }), errc::invalid_argument);
 }
 
 TEST(stashed_tensor, layers_write_and_read_reserved_memory) {

@@ -54,13 +54,13 @@ TEST_P(device_random, as_the_reference) {
       ASSERT_EQ((report.flags & flag_mask_is_not_sign) != 0, expected.mask_is_not_sign);
     }
 
-    const dtype target = is_mask() ? dtype::u8 : type;
+    const dtype target = decoded_type(GetParam(), random);
     placed back(target, n, inner, random.below(2) == 0 ? 0 : random.below(9),
                 random.below(2) == 0 ? 0 : width(target) * random.below(16));
     decode(e, stored, on_device(back.view(target)), {}, device);
     ASSERT_EQ(report.status, status_ok);
     ASSERT_TRUE(back.memory.guard_is_whole());
-    ASSERT_EQ(back.take(target, n), reference::decode(e, t).bits);
+    ASSERT_EQ(back.take(target, n), reference::decode(e, t, target).bits);
   }
   simt::set_schedule({});
 }
@@ -220,7 +220,7 @@ TEST_P(device_random, mutated_bytes) {
     const const_encoded_view for_host{stored.data(), stored.size(), overflow.view(), &host_report};
     const const_encoded_view for_device{stored.data(), stored.size(), overflow.view(), &device_report};
 
-    const dtype target = is_mask() ? dtype::u8 : type;
+    const dtype target = decoded_type(GetParam(), random);
     placed by_host(target, n, inner, 0, 0), by_device(target, n, inner, 0, 0);
     decode(e, for_host, by_host.view(target), {}, {});
     decode(e, for_device, on_device(by_device.view(target)), {}, device);

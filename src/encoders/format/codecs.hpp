@@ -17,7 +17,7 @@ void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::
                       const execution_context& context);
 void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,
                        const execution_context& context);
-/// Either mask as bytes, 0 or 1.
+/// Either mask as bytes, 0 or 1, or as such numbers of a floating-point type.
 void decode_mask(const std::uint8_t* plane, const tensor_view& output, const execution_context& context);
 
 // --- cast ------------------------------------------------------------------------------------------------
