@@ -63,11 +63,6 @@ class Form:
         raise NotImplementedError
 
 
-def _bits_to(how, buffer, row):
-    """Writes 1 where the bit is set and 0 elsewhere."""
-    return row.copy_(library.decode(how, buffer, torch.empty(row.numel(), dtype=torch.uint8, device=row.device)))
-
-
 class Mask(Form):
     """1 bit an element. Loads a value that the reader takes for the same: inside or outside of the bounds."""
 
@@ -82,7 +77,7 @@ class Mask(Form):
         return Stored((library.encode(self.how, row, library.bound_bytes(self.how, row.dtype, row.numel())),))
 
     def load(self, stored, dtype, elements, device):
-        row = _bits_to(self.how, stored.buffers[0], torch.empty(elements, dtype=dtype, device=device))
+        row = library.decode(self.how, stored.buffers[0], torch.empty(elements, dtype=dtype, device=device))
         if self.bounds is None:
             return row
         lower, upper = self.bounds
@@ -127,7 +122,7 @@ class TwoValued(Form):
 
     def load(self, stored, dtype, elements, device):
         bits, scale = stored.buffers
-        return _bits_to(self.how, bits, torch.empty(elements, dtype=dtype, device=device)).mul_(scale)
+        return library.decode(self.how, bits, torch.empty(elements, dtype=dtype, device=device)).mul_(scale)
 
 
 class Sparse(Form):

@@ -62,6 +62,10 @@ class Replay:
         return all(_shapes(begun.groups.get(key)) == _shapes(plan.groups.get(key)) for key in self.entries
                    if key in plan.groups)
 
+    def let_go(self):
+        """From here on only autograd's slots hold entries, so that these go when their readers have run."""
+        self.entries, self.held, self.settings = {}, {}, {}
+
     def begin_backward(self):
         if self.session.replay is self:
             self.session._ended()

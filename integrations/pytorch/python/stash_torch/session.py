@@ -168,6 +168,7 @@ class Session(contextlib.ContextDecorator):
         """Backward begins, of a step that was not recorded."""
         if not self.begun:
             self.begun = True
+            self.replay.let_go()
             self.counts["raw steps" if self.raw else "steps"] += 1
             if not self.raw:
                 self.plans.remove(self.active)
