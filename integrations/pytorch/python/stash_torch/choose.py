@@ -37,6 +37,7 @@ class Group:
     kept_bytes: int = 0
     reason: str = ""  # why it stays raw
     exact: bool = False  # a recomputed tensor with exact needs starts here
+    mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
 
     @property
     def first(self):
@@ -44,7 +45,7 @@ class Group:
 
     def how(self):
         if self.recipe is not None:
-            return "computed again by " + ", ".join(self.recipe.names)
+            return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
         if self.needs == {needs.SHAPE}:
             return "shape only"
         return self.form.name if self.form is not None else "raw"
@@ -208,7 +209,7 @@ class Chooser:
         """Latest storages first: what an op made from a kept storage goes, as long as all that went before can still
         be computed."""
         for group in self.groups.values():
-            group.recipe, group.exact, group.kept_bytes = None, False, group.bytes
+            group.recipe, group.mask, group.exact, group.kept_bytes = None, None, False, group.bytes
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
                       and group.base.producer is not None]
@@ -221,9 +222,23 @@ class Chooser:
             group.recipe = self.recipe_of(group, dropped)
             group.kept_bytes = 0
         for group in dropped.values():
-            if needs.EXACT in group.needs or needs.SIGN in group.needs or needs.RANGE in group.needs:
+            group.mask = self.mask_of(group)
+            if needs.EXACT in group.needs or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
                 for key in group.recipe.groups:
                     self.groups[key].exact = True
+
+    def mask_of(self, group):
+        """A sign that is computed again from rounded values may flip: policies that round keep it."""
+        if self.policy == "lossless" or needs.EXACT in group.needs:
+            return None
+        reading = [slot for slot in group.slots if self.need(slot) in (needs.SIGN, needs.RANGE)]
+        wanted = {self.need(slot) for slot in reading}
+        bounds = {self.bounds(slot) if self.need(slot) == needs.RANGE else None for slot in reading}
+        if len(wanted) != 1 or len(bounds) != 1:
+            return None
+        mask = forms.Mask(bounds.pop())
+        group.kept_bytes = forms.library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
+        return mask
 
     def affected(self, group, dropped):
         return [group, *(each for each in dropped.values() if each.first >= group.first)]
@@ -444,6 +459,7 @@ class SlotWork:
     offset: int
     dtype: torch.dtype
     hollow: bool  # only the shape is read
+    mask: bool  # only signs or ranges are read, and are kept apart
     keep: frozenset  # groups that the next readers share
 
 
@@ -470,10 +486,11 @@ def schedule(plan):
             continue
         for slot in group.slots:
             node = plan.nodes[slot.node]
-            hollow = needs.need_of(node.name, slot.name, plan.disabled) == needs.SHAPE
+            need = needs.need_of(node.name, slot.name, plan.disabled)
+            hollow, mask = need == needs.SHAPE, group.mask is not None and need in (needs.SIGN, needs.RANGE)
             if hollow or group.form is not None or group.recipe is not None:
                 work[slot.node].slots += (SlotWork(slot.name, group.key, slot.shape, slot.stride, slot.offset,
-                                                   slot.dtype, hollow, keep.get((slot.node, slot.name), frozenset())),)
+                                                   slot.dtype, hollow, mask, keep.get((slot.node, slot.name), frozenset())),)
     for group in plan.groups.values():
         if group.recipe is None or group.key in plan.held:
             continue

@@ -59,8 +59,8 @@ class Replay:
             return False
         if any(a.name != b.name or a.edges != b.edges for a, b in zip(begun.work[:position], plan.work[:position])):
             return False
-        return all(_shapes(begun.groups.get(key)) == _shapes(plan.groups.get(key)) for key in self.entries
-                   if key in plan.groups)
+        return all(_shapes(begun.groups.get(key[:2])) == _shapes(plan.groups.get(key[:2])) for key in self.entries
+                   if key[:2] in plan.groups)
 
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
@@ -92,22 +92,24 @@ class Replay:
             self.session.counts["slots with hooks of others"] += 1
 
     def _entry(self, each, tensor):
-        entry = self.entries.get(each.group)
+        key = (*each.group, "mask") if each.mask else each.group
+        entry = self.entries.get(key)
         if entry is not None:
             return entry if entry.stands_for(tensor) and not isinstance(entry, Raw) else None
         group = self.session.active.groups[each.group]
-        if group.recipe is not None:
+        if group.recipe is not None and not each.mask:
             recipe = self._recipe(group.recipe.call)
             if recipe is None:
                 return None
             entry = Computed(each.group, tensor, recipe)
         else:
-            stored = group.form.store(forms.row_of(tensor))
+            form = group.mask if each.mask else group.form
+            stored = form.store(forms.row_of(tensor))
             if stored is None:
                 self.session.counts["kept wider"] += 1
                 return None
-            entry = Encoded(each.group, tensor, group.form, stored)
-        self.entries[each.group] = entry
+            entry = Encoded(key, tensor, form, stored)
+        self.entries[key] = entry
         return entry
 
     def _recipe(self, each):

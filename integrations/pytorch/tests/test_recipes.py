@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that are run again: each gives the saved bits, is found by its node's name, and a wrong one is refused."""
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from stash_torch import recipes
+from torch import nn
+from training import classify
+
+import stash_torch
+
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "hardswish": functional.hardswish,
+    "hardsigmoid": functional.hardsigmoid,
+    "hardtanh": lambda x: functional.hardtanh(x, -0.5, 0.75),
+    "leaky_relu": functional.leaky_relu,
+    "elu": functional.elu,
+    "softplus": functional.softplus,
+    "mish": functional.mish,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "square": lambda x: x.pow(2),
+    "scaled": lambda x: (x * 0.3 - x / 7) * x,
+    "rolled": lambda x: torch.roll(x, (1, -2), (2, 3)).relu(),
+    "padded": lambda x: functional.pad(x, (1, 1, 1, 1)).relu()[:, :, 1:-1, 1:-1],
+    "negated": lambda x: (-x).relu(),
+    "sliced": lambda x: torch.cat([x[:, :4], x[:, 4:]], 1).relu(),
+    "transposed": lambda x: x.transpose(2, 3).contiguous().silu() if hasattr(x, "silu") else functional.silu(
+        x.transpose(2, 3).contiguous()),
+}
+
+NORMS = {
+    "batch": lambda: nn.BatchNorm2d(8),
+    "group": lambda: nn.GroupNorm(2, 8, eps=1e-3),
+    "layer": lambda: nn.LayerNorm([8, 16, 16], eps=1e-6),
+}
+
+
+class Stack(nn.Module):
+    """Convolution, norm, activation, convolution: what stands between the two convolutions can be computed again."""
+
+    def __init__(self, norm, activation):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(3, 8, 3, padding=1), norm, nn.Conv2d(8, 4, 1)
+        self.activation, self.head = activation, nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.head(self.second(self.activation(self.norm(self.first(x)))).mean((2, 3)))
+
+
+def run(norm, activation, inplace=False):
+    from training import assert_same
+
+    network = Stack(norm, activation)
+    batches = [(torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))) for _ in range(3)]
+    return assert_same(network, batches)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_activation_after_a_norm(activation):
+    plan = run(nn.BatchNorm2d(8), ACTIVATIONS[activation]).plans[0]
+    second = next(group for group in plan.groups.values()
+                  if any(plan.nodes[slot.node].name == "ConvolutionBackward0" for slot in group.slots))
+    assert second.recipe is not None, second
+
+
+@pytest.mark.parametrize("norm", list(NORMS))
+def test_norms_whose_epsilon_is_not_kept(norm):
+    plan = run(NORMS[norm](), nn.SiLU(inplace=True)).plans[0]
+    names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}
+    assert any("norm" in name for name in names), names
+
+
+def test_another_epsilon_in_the_same_place_is_a_deviation():
+    """Two norms with equal parameters but unequal epsilon take turns; autograd does not tell them apart."""
+    from training import assert_same
+
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Stack(nn.GroupNorm(2, 8, eps=1e-5), nn.SiLU())
+            self.norms = nn.ModuleList([nn.GroupNorm(2, 8, eps=1e-5), nn.GroupNorm(2, 8, eps=1e-1)])
+            self.count = 0
+
+        def forward(self, x):
+            self.net.norm = self.norms[self.count % 2]
+            self.count += 1
+            return self.net(x)
+
+    batches = [(torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))) for _ in range(6)]
+    assert_same(Turns(), batches)
+
+
+@pytest.mark.parametrize("fault", [1e-6, float("nan")])
+def test_a_recipe_that_gives_other_bits_is_refused(monkeypatch, fault):
+    from dataclasses import replace
+
+    right = recipes.OPS["SiluBackward0"]
+    wrong = replace(right, run=lambda x, s: right.run(x, {**s, "fresh": False}) + fault)
+    monkeypatch.setitem(recipes.OPS, "SiluBackward0", wrong)
+    plan = run(nn.BatchNorm2d(8), nn.SiLU()).plans[0]
+    assert not any("silu" in group.recipe.names for group in plan.groups.values() if group.recipe)
+
+
+def test_parameters_are_never_kept_in_another_form():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 256), nn.ReLU(), nn.Linear(256, 10))
+    x, target = torch.randn(64, 3, 32, 32), torch.randint(0, 10, (64,))
+    with stash_torch.compress(network, "fp8") as session:
+        classify(network, x, target).backward()
+    plan = session.plans[0]
+    owned = {each.untyped_storage()._cdata for each in network.parameters()} | {x.untyped_storage()._cdata}
+    assert not [slot for group in plan.groups.values() for slot in group.slots if slot.storage in owned]
