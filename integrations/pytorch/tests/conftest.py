@@ -8,6 +8,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: left out by scripts/test, run with --all")
+
+
 @pytest.fixture(autouse=True)
 def one_thread_and_seed():
     """Sums in one order: a plain step must repeat its own bits."""

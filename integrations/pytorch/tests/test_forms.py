@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+
 from stash_torch import forms
 from training import bits
 

@@ -5,15 +5,15 @@ import copy
 import gc
 import pickle
 
-import models
 import pytest
 import torch
 import torch.nn.functional as functional
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training import assert_same, classify
 
+import models
 import stash_torch
+from training import assert_same, classify
 
 
 def batches(steps=4, count=4, side=32):

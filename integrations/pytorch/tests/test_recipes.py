@@ -4,11 +4,11 @@
 import pytest
 import torch
 import torch.nn.functional as functional
-from stash_torch import recipes
 from torch import nn
-from training import classify
 
 import stash_torch
+from stash_torch import recipes
+from training import classify
 
 ACTIVATIONS = {
     "relu": torch.relu,

@@ -9,7 +9,12 @@
     print(session.report())
 """
 
-from .session import Session
+import torch
+
+if not hasattr(torch.autograd.graph, "node_creation_hook"):
+    raise ImportError(f"stash_torch: torch: expected version 2.14 or newer, got {torch.__version__}")
+
+from .session import Session  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = ["Session", "compress", "enable"]

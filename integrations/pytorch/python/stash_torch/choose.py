@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import forms, needs, recipes
+from . import forms, needs
 from .recipes import OPS, VIEWS
 from .step import setting_of
 

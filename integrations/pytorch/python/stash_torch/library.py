@@ -8,7 +8,7 @@ import torch
 
 try:
     from . import _stash as api
-except ImportError:  # a source tree: stash.py is found beside this package's folder
+except ImportError:  # a source tree: stash.py is found by itself
     import stash as api
 
 Error = api.Error

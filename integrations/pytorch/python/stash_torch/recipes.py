@@ -7,8 +7,8 @@ that is wrong for a device or a release costs memory and never a gradient. No op
 or attention.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import torch
 import torch.nn.functional as functional

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several ranks, threads, compiled parts, and what is left after a long run."""
+
+import gc
+import os
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import models
+import stash_torch
+from training import assert_same, classify
+
+
+def ranks(rank, count, port, results):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=count)
+    found = []
+    for compressed in (False, True):
+        torch.manual_seed(3)
+        network = DistributedDataParallel(models.UNet())
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+        session = stash_torch.compress(network)
+        if compressed:
+            session.__enter__()
+        for step in range(4):
+            x, target = models.batch(2, 32, 10 * step + rank)
+            optimizer.zero_grad()
+            classify(network, x, target).backward()
+            optimizer.step()
+        if compressed:
+            session.close()
+            assert session.counts["steps"] == 3
+        found.append([each.detach().clone() for each in network.state_dict().values()])
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+    results.put((rank, sum(each.double().sum().item() for each in found[1][:4])))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_of_distributed_data_parallel():
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    port = 29500 + os.getpid() % 2000
+    torch.multiprocessing.spawn(ranks, (2, port, results), nprocs=2)
+    assert len({value for _, value in (results.get(), results.get())}) == 1
+
+
+def test_a_compiled_part_keeps_its_own():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = models.UNet()
+            self.first = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.net(torch.compile(torch.sin, backend="aot_eager")(self.first(x)))
+
+    torch._dynamo.reset()
+    session = assert_same(Network(), [models.batch(2, 32, seed) for seed in range(4)])
+    assert session.counts["steps"] >= 2
+
+
+def test_two_threads_with_a_session_each():
+    def train(results, place, seed):
+        torch.manual_seed(seed)
+        network = models.UNet()
+        with stash_torch.compress(network) as session:
+            for step in range(4):
+                network.zero_grad()
+                classify(network, *models.batch(2, 32, step)).backward()
+        results[place] = (session.counts["steps"], [each.grad for each in network.parameters()])
+
+    torch.manual_seed(0)
+    alone, together = [None] * 2, [None] * 2
+    networks = []
+    for place in range(2):
+        train(alone, place, 7)
+    # Networks are made under one seed at a time; the threads share torch's generator.
+    lock = threading.Lock()
+
+    def guarded(place):
+        with lock:
+            torch.manual_seed(7)
+            networks.append(models.UNet())
+            network = networks[-1]
+        with stash_torch.compress(network) as session:
+            for step in range(4):
+                network.zero_grad()
+                classify(network, *models.batch(2, 32, step)).backward()
+        together[place] = (session.counts["steps"], [each.grad for each in network.parameters()])
+
+    threads = [threading.Thread(target=guarded, args=(place,)) for place in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for steps, gradients in together:
+        assert steps == 3
+        assert all(torch.equal(a, b) for a, b in zip(gradients, alone[0][1]))
+
+
+@pytest.mark.parametrize("steps", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow(steps):
+    def resident():
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    network = models.SmallVgg()
+    data = [models.batch(4, 32, seed) for seed in range(4)]
+    with stash_torch.compress(network, "fp8") as session:
+        sizes = []
+        for step in range(steps):
+            network.zero_grad()
+            classify(network, *data[step % 4]).backward()
+            if step in (steps // 2, steps - 1):
+                gc.collect()
+                sizes.append((resident(), len(gc.get_objects())))
+    assert session.counts["steps"] == steps - 1
+    assert sizes[1][0] - sizes[0][0] < 8 * 2**20
+    assert sizes[1][1] - sizes[0][1] < 200
