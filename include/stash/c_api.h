@@ -416,6 +416,17 @@ STASH_API int32_t stash_relu_max_pool_backward_dense(const stash_tensor_view* dy
                                                      const stash_pool_window* window, int32_t rule,
                                                      const stash_execution_context* context);
 
+/** pool.hpp. Both shapes have `rank` dimensions, 4 or 5. */
+STASH_API int32_t stash_encode_window_index(const int64_t* flat, int32_t rank, const int64_t* y_dims,
+                                            const int64_t* x_dims, const stash_pool_window* window,
+                                            const stash_encoded_view* index,
+                                            const stash_execution_context* context);
+/** Its inverse. */
+STASH_API int32_t stash_decode_window_index(const stash_encoded_view* index, int32_t rank,
+                                            const int64_t* y_dims, const int64_t* x_dims,
+                                            const stash_pool_window* window, int64_t* flat,
+                                            const stash_execution_context* context);
+
 /** dropout.hpp. */
 typedef struct stash_dropout_key {
   size_t struct_size;

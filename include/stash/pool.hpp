@@ -23,6 +23,8 @@
 /// equal to zero and may come out as the zero of its sign; index, code and gradients still agree. What is
 /// said below of equal bits holds where denormals are numbers.
 
+#include <cstdint>
+
 #include "stash/encoding.hpp"
 
 namespace stash {
@@ -95,5 +97,22 @@ STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_e
 STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x,
                                       const tensor_view& dx, const pool_window& window, framework_rule rule,
                                       const execution_context& context);
+
+/// The window_index of argmaxes that are known as positions, as PyTorch's pooling gives them: flat[i] is the
+/// position of pooled value i's argmax in its plane of x, (z * H + y) * W + x with the depth left out in four
+/// dimensions, whatever the layout. Both flat and index are in the memory order of the dense y. `y` and `x`
+/// are the shapes of the pooled map and of x. The bytes are those of max_pool_forward() for these argmaxes. A
+/// position outside x, or one that is no tap of the window, sets status_corrupt and is written as tap 0.
+///
+/// On a device flat lies in its memory. It is aligned to 8 bytes, and null only for no values.
+STASH_API void encode_window_index(const std::int64_t* flat, const shape& y, const shape& x,
+                                   const pool_window& window, const encoded_view& index,
+                                   const execution_context& context);
+
+/// Inverse of encode_window_index(). A code that is no tap of its window, or one outside x, sets
+/// status_corrupt and becomes the first tap of the window in x.
+STASH_API void decode_window_index(const const_encoded_view& index, const shape& y, const shape& x,
+                                   const pool_window& window, std::int64_t* flat,
+                                   const execution_context& context);
 
 }  // namespace stash

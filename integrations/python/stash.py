@@ -687,6 +687,16 @@ _FUNCTIONS = {
         """(dy, x, dx, window, rule, context)
 
         Gradient with everything found again from the dense x."""),
+    "encode_window_index": (c_int32, [POINTER(c_int64), c_int32, POINTER(c_int64), POINTER(c_int64),
+        POINTER(PoolWindow), POINTER(EncodedView), POINTER(ExecutionContext)],
+        """(flat, rank, y_dims, x_dims, window, index, context)
+
+        pool.hpp. Both shapes have `rank` dimensions, 4 or 5."""),
+    "decode_window_index": (c_int32, [POINTER(EncodedView), c_int32, POINTER(c_int64), POINTER(c_int64),
+        POINTER(PoolWindow), POINTER(c_int64), POINTER(ExecutionContext)],
+        """(index, rank, y_dims, x_dims, window, flat, context)
+
+        Its inverse."""),
     "dropout_forward": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(EncodedView), c_float,
         POINTER(DropoutKey), POINTER(ExecutionContext)],
         """(x, y, mask, probability, key, context)

@@ -150,7 +150,8 @@ struct mask_decode_body {
     group<Bits> g;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
-      g.value[i] = static_cast<Bits>((bits >> i & 1U) * one);
+      // Of bytes `one` is 1, and they have no instruction to spare.
+      g.value[i] = static_cast<Bits>(sizeof(Bits) == 1 ? bits >> i & 1 : (bits >> i & 1) * one);
     return g;
   }
   STASH_DEVICE void store_whole(std::uint64_t index, loaded bits) const {

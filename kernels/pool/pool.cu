@@ -6,6 +6,7 @@
 
 #include "tiles/dispatch.hpp"
 #include "encoders/device/device.hpp"
+#include "pool/pool_axes.hpp"
 #include "pool/pool_backward.hpp"
 #include "pool/nchw/pool_halo_backward.hpp"
 #include "pool/nchw/pool_halo_forward.hpp"
@@ -26,22 +27,6 @@
 
 namespace stash::kernels {
 namespace {
-
-window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std::int32_t stride,
-                    std::int32_t pad, std::int32_t dilation) {
-  // An axis without windows is not divided by their number.
-  return {in,
-          out,
-          kernel,
-          stride,
-          pad,
-          dilation,
-          divisor_of(std::max<std::int64_t>(in, 1)),
-          divisor_of(std::max<std::int64_t>(out, 1)),
-          divisor_of(kernel),
-          divisor_of(stride),
-          divisor_of(dilation)};
-}
 
 /// Whether 32 bits hold all positions and distances of the axis, and sums of two.
 bool fits_32_bits(const window_axis& a) {
@@ -91,18 +76,7 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
   pool_call call{name, context, {}, 1, false, false, false, false, false, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
-  const int rank = x.dims.rank();
-  const int rows = rank - (first ? 2 : 3);
-  if (rank == 5) {
-    job.depth = axis_of(x.dims[rows - 1], y.dims[rows - 1], window.kernel_d, window.stride_d,
-                        window.pad_front, window.dilation_d);
-  } else {
-    job.depth = axis_of(1, 1, 1, 1, 0, 1);
-  }
-  job.rows = axis_of(x.dims[rows], y.dims[rows], window.kernel_h, window.stride_h, window.pad_top,
-                     window.dilation_h);
-  job.columns = axis_of(x.dims[rows + 1], y.dims[rows + 1], window.kernel_w, window.stride_w, window.pad_left,
-                        window.dilation_w);
+  set_axes(job, x.dims, y.dims, window);
   job.channels = first ? 1 : static_cast<std::uint64_t>(x.dims.inner());
   job.x_pitch = pitch_of(x, window);
   job.y_pitch = pitch_of(y, window);
@@ -242,23 +216,6 @@ halo_grid halo_tiles_of(const pool_call& call, dtype type, bool backward, bool s
 }
 std::uint64_t tiles_of_map(const halo_grid& grid, std::uint64_t values) {
   return (values + grid.block_values - 1) / grid.block_values;
-}
-
-std::uint64_t pool_blocks(std::uint64_t units) {
-  return (units + pool_threads - 1) / pool_threads;
-}
-
-unsigned tap_bits(const pool_window& window) {
-  const std::int32_t taps = window.taps();
-  return taps <= 4 ? 2 : taps <= 16 ? 4 : 8;
-}
-
-std::uint64_t plane_bytes(std::int64_t elements, unsigned bits) {
-  return (static_cast<std::uint64_t>(elements) * bits + 127) / 128 * 16;
-}
-
-code_plane plane_of(const encoded_view& view, std::int64_t elements, unsigned bits) {
-  return {static_cast<std::uint8_t*>(view.data), plane_bytes(elements, bits), bits};
 }
 
 /// Values of y, and those that the planes are padded with.

@@ -13,6 +13,7 @@ using namespace stash::c_api;
 namespace {
 
 constexpr renamed sign_arguments[] = {{"encoding", "y_encoding"}, {"stash", "y_stash"}};
+constexpr renamed shape_arguments[] = {{"y", "y_dims"}, {"x", "x_dims"}};
 
 stash::dropout_key to_key(std::string_view function, const stash_dropout_key* key) {
   const stash_dropout_key c = read(function, "key", key);
@@ -194,6 +195,29 @@ int32_t stash_relu_max_pool_backward_dense(const stash_tensor_view* dy, const st
     stash::relu_max_pool_backward(to_view(function, "dy", dy), to_view(function, "x", x),
                                   to_view(function, "dx", dx), to_window(function, window),
                                   to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_encode_window_index(const int64_t* flat, int32_t rank, const int64_t* y_dims,
+                                  const int64_t* x_dims, const stash_pool_window* window,
+                                  const stash_encoded_view* index, const stash_execution_context* context) {
+  return guard(__func__, {shape_arguments}, [&](std::string_view function) {
+    const stash::shape y = to_shape(function, "y_dims", rank, &checked(function, "y_dims", y_dims));
+    const stash::shape x = to_shape(function, "x_dims", rank, &checked(function, "x_dims", x_dims));
+    stash::encode_window_index(flat, y, x, to_window(function, window),
+                               encoded_argument(function, "index", index).output(),
+                               to_context(function, context));
+  });
+}
+
+int32_t stash_decode_window_index(const stash_encoded_view* index, int32_t rank, const int64_t* y_dims,
+                                  const int64_t* x_dims, const stash_pool_window* window, int64_t* flat,
+                                  const stash_execution_context* context) {
+  return guard(__func__, {shape_arguments}, [&](std::string_view function) {
+    const stash::shape y = to_shape(function, "y_dims", rank, &checked(function, "y_dims", y_dims));
+    const stash::shape x = to_shape(function, "x_dims", rank, &checked(function, "x_dims", x_dims));
+    stash::decode_window_index(encoded_argument(function, "index", index).input(), y, x,
+                               to_window(function, window), flat, to_context(function, context));
   });
 }
 

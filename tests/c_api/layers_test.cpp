@@ -123,6 +123,47 @@ TEST_F(layers, max_pool) {
   expect_same(stash_max_pool_backward_dense(&c_dy_small, &c_x, &c_out, &window, STASH_RULE_PYTORCH, nullptr));
 }
 
+TEST_F(layers, window_index) {
+  const std::int64_t y_dims[] = {4, 3, 4, 16}, x_dims[] = {4, 6, 8, 16};
+  std::vector<std::int64_t> positions(768, -1), expected_positions(768, -2);
+  cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
+                        here);
+  expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
+  cpp::decode_window_index(in(p, report), small_shape, wide_shape, {}, expected_positions.data(), here);
+  expect_same(stash_decode_window_index(&c.view, 4, y_dims, x_dims, &window, positions.data(), nullptr));
+  EXPECT_EQ(positions, expected_positions);
+  positions[5] = expected_positions[5] = 48;  // past the plane
+  cpp::encode_window_index(positions.data(), small_shape, wide_shape, {}, out(p2, report2), here);
+  expect_same(stash_encode_window_index(positions.data(), 4, y_dims, x_dims, &window, &c2.view, nullptr));
+  EXPECT_EQ(c2.report.status, STASH_STATUS_CORRUPT);
+  EXPECT_EQ(c2.report.slot_bytes, report2.slot_bytes);
+
+  const auto refused = [&](int32_t code, const std::string& text, const int64_t* flat, int32_t rank,
+                           const int64_t* y, const int64_t* whole, const stash_encoded_view* index) {
+    EXPECT_EQ(stash_encode_window_index(flat, rank, y, whole, &window, index, nullptr), code);
+    EXPECT_EQ(last_error(), "stash_encode_window_index: " + text);
+    EXPECT_EQ(stash_decode_window_index(index, rank, y, whole, &window, const_cast<int64_t*>(flat), nullptr),
+              code);
+    EXPECT_EQ(last_error(), "stash_decode_window_index: " + text);
+  };
+  const std::int64_t* const some = positions.data();
+  refused(STASH_INVALID_ARGUMENT, "flat: expected data, got a null pointer", nullptr, 4, y_dims, x_dims,
+          &c.view);
+  refused(STASH_INVALID_ARGUMENT, "y_dims: expected an address, got null", some, 4, nullptr, x_dims, &c.view);
+  refused(STASH_INVALID_ARGUMENT, "x_dims: expected an address, got null", some, 4, y_dims, nullptr, &c.view);
+  refused(STASH_INVALID_ARGUMENT, "y_dims: expected 0 to 8 dimensions, got 9", some, 9, y_dims, x_dims,
+          &c.view);
+  refused(STASH_INVALID_ARGUMENT, "x_dims: expected 4 or 5 dimensions, got 3", some, 3, y_dims, x_dims,
+          &c.view);
+  refused(STASH_INVALID_ARGUMENT, "y_dims: expected 4 samples and 16 channels as in x, got 3 and 4", some, 4,
+          std::vector<std::int64_t>{3, 6, 8, 4}.data(), x_dims, &c.view);
+  refused(STASH_INVALID_ARGUMENT, "index: expected a structure, got null", some, 4, y_dims, x_dims, nullptr);
+  window.kernel_h = 257;
+  window.kernel_w = 1;
+  window.pad_top = 255;
+  refused(STASH_UNSUPPORTED, "window: expected at most 256 taps, got 257", some, 4, y_dims, x_dims, &c.view);
+}
+
 TEST_F(layers, pool_windows_arrive_whole) {
   cpp::pool_window w;
   w.kernel_h = window.kernel_h = 3;

@@ -120,6 +120,8 @@ std::vector<public_call> public_calls(things& t) {
       {"max_pool_forward", [=] { max_pool_forward(x, y, window, {}, rule, {}); }},
       {"max_pool_backward", [=] { max_pool_backward(x, all->in(), y, window, {}); }},
       {"max_pool_backward", [=] { max_pool_backward(x, x, y, window, rule, {}); }},
+      {"encode_window_index", [=] { encode_window_index(nullptr, all->dims, {}, window, all->out(), {}); }},
+      {"decode_window_index", [=] { decode_window_index(all->in(), all->dims, {}, window, nullptr, {}); }},
       {"relu_max_pool_forward", [=] { relu_max_pool_forward(x, y, window, {}, {}, rule, {}); }},
       {"relu_max_pool_backward", [=] { relu_max_pool_backward(x, all->in(), y, window, {}); }},
       {"relu_max_pool_backward",

@@ -43,6 +43,7 @@ struct memory {
   alignas(64) std::array<float, elements> x{}, y{}, dy{}, dx{};
   alignas(64) std::array<std::uint8_t, 4 * elements + 4096> stored{}, canonical{}, codes{};
   std::array<std::uint32_t, elements> offsets{}, columns{};
+  std::array<std::int64_t, elements> positions{};
   encode_report report, canonical_report, code_report;
 
   memory() {
@@ -141,6 +142,10 @@ TEST(allocation_failure, layers_do_not_allocate) {
          max_pool_forward(x, pooled, window, code, rule, {});
          max_pool_backward(pooled_dy, code_in, dx, window, {});
          max_pool_backward(pooled_dy, x, dx, window, rule, {});
+         const shape full{2, 8, 8, 16};
+         max_pool_forward(x, pooled, window, code, rule, {});
+         decode_window_index(code_in, pooled.dims, full, window, m.positions.data(), {});
+         encode_window_index(m.positions.data(), pooled.dims, full, window, code, {});
        }},
       {"relu and max pool", [&] {
          relu_max_pool_forward(x, pooled, window, code, {}, rule, {});

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "gpu/checks.hpp"
 #include "gpu/pool_maps.hpp"
@@ -86,6 +88,27 @@ pool_geometry random_geometry(generator& random) {
   }
 }
 
+/// Positions of argmaxes from an index, damaged or not, and the index that they give.
+void positions(const pool_geometry& g, coded& index, buffer_mode mode) {
+  const auto count = static_cast<std::size_t>(g.y.elements());
+  std::vector<std::int64_t> on_host(count);
+  const device_buffer on_device(mode, count * sizeof(std::int64_t));
+  auto* const flat = reinterpret_cast<std::int64_t*>(on_device.data());
+  decode_window_index(index.host_in(), g.y, g.x, g.window, on_host.data(), {});
+  decode_window_index(index.device_in(), g.y, g.x, g.window, flat, device);
+  std::vector<std::uint8_t> expected(count * sizeof(std::int64_t));
+  std::memcpy(expected.data(), on_host.data(), expected.size());
+  expect_same_bytes(on_device.read(), expected, "positions");
+  on_device.expect_guards("positions");
+  index.expect_same_report("window_index");
+  coded again(mode, encoded_bytes_bound({.kind = encoding_kind::window_index,
+                                         .window_taps = static_cast<std::uint16_t>(g.window.taps())},
+                                        dtype::f32, g.y.elements()));
+  encode_window_index(on_host.data(), g.y, g.x, g.window, again.host_out(), {});
+  encode_window_index(flat, g.y, g.x, g.window, again.device_out(), device);
+  again.expect_same("window_index of positions");
+}
+
 /// Forward, then backward from everything that can be kept; for odd seeds from damaged bytes.
 void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
   generator random(seed + 1234);
@@ -121,6 +144,7 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
 
   const bool damaged = seed % 2 == 1;
   index.damage(random, damaged);
+  positions(g, index, mode);
   code.damage(random, damaged);
   if (!relu) {
     max_pool_backward(dy.on_host(), index.host_in(), dx.on_host(), w, {});

@@ -224,8 +224,8 @@ INSTANTIATE_TEST_SUITE_P(types, device_c_api_pooling, testing::ValuesIn(types), 
 TEST_P(device_c_api_pooling, alone_and_after_relu) {
   struct work {
     stash_pool_window window;
-    map &x, &dy, &y, &relu_y;
-    encoded_slot &index, &relu_index, &code, &bitmap, &signs;
+    map &x, &dy, &y, &relu_y, &positions;
+    encoded_slot &index, &index_again, &relu_index, &code, &bitmap, &signs;
     std::vector<map*> dx;
   };
   const stash_encoding bitmap = c_encoding("bitmap"), sign_mask = c_encoding("sign_mask");
@@ -237,6 +237,8 @@ TEST_P(device_c_api_pooling, alone_and_after_relu) {
                    gradients(y),
                    results(y),
                    results(y),
+                   map_of(STASH_DTYPE_S32, {2 * f.y.elements()}, content::results),
+                   codes_for(f, STASH_KIND_WINDOW_INDEX),
                    codes_for(f, STASH_KIND_WINDOW_INDEX),
                    codes_for(f, STASH_KIND_WINDOW_INDEX),
                    codes_for(f, STASH_KIND_RELU_POOL),
@@ -253,6 +255,12 @@ TEST_P(device_c_api_pooling, alone_and_after_relu) {
       const auto dx = [&](std::size_t way) { return on(*w.dx[way]); };
       expect_ok(stash_max_pool_forward(on(w.x), on(w.y), window, on(w.index), rule, c));
       expect_ok(stash_max_pool_backward(on(w.dy), on(w.index), dx(0), window, c));
+      auto* const positions = static_cast<std::int64_t*>(on(w.positions)->data);
+      const std::int64_t* const y_dims = on(w.y)->dims;
+      const std::int64_t* const x_dims = on(w.x)->dims;
+      const std::int32_t rank = on(w.x)->rank;
+      expect_ok(stash_decode_window_index(on(w.index), rank, y_dims, x_dims, window, positions, c));
+      expect_ok(stash_encode_window_index(positions, rank, y_dims, x_dims, window, on(w.index_again), c));
       expect_ok(stash_max_pool_backward_dense(on(w.dy), on(w.x), dx(1), window, rule, c));
       expect_ok(
           stash_relu_max_pool_forward(on(w.x), on(w.relu_y), window, on(w.code), on(w.relu_index), rule, c));

@@ -267,6 +267,11 @@ TEST_P(device_non_owning_pooling, max_pool) {
                   [&] { max_pool_forward(x, y, w, index, rule, device); });
     only_launches("max_pool_backward from index" + name,
                   [&] { max_pool_backward(dy, kept(index), dx, w, device); });
+    auto* const positions = take<std::int64_t>(static_cast<std::size_t>(f.y.elements()));
+    only_launches("decode_window_index" + name,
+                  [&] { decode_window_index(kept(index), f.y, f.x, w, positions, device); });
+    only_launches("encode_window_index" + name,
+                  [&] { encode_window_index(positions, f.y, f.x, w, index, device); });
     only_launches("max_pool_backward from x" + name, [&] { max_pool_backward(dy, x, dx, w, rule, device); });
     expect_ok(index);
   }

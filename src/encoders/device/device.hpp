@@ -108,4 +108,9 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule, const execution_context& context);
 
+void encode_window_index(const std::int64_t* flat, const shape& y, const shape& x, const pool_window& window,
+                         const encoded_view& index, const execution_context& context);
+void decode_window_index(const const_encoded_view& index, const shape& y, const shape& x,
+                         const pool_window& window, std::int64_t* flat, const execution_context& context);
+
 }  // namespace stash::detail::device

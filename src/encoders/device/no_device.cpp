@@ -129,4 +129,10 @@ void relu_max_pool_backward(const const_tensor_view&, const const_encoded_view&,
 void relu_max_pool_backward(const const_tensor_view&, const const_tensor_view&, const tensor_view&,
                             const pool_window&, framework_rule, const execution_context&) {}
 
+void encode_window_index(const std::int64_t*, const shape&, const shape&, const pool_window&,
+                         const encoded_view&, const execution_context&) {}
+
+void decode_window_index(const const_encoded_view&, const shape&, const shape&, const pool_window&,
+                         std::int64_t*, const execution_context&) {}
+
 }  // namespace stash::detail::device

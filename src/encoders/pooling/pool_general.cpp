@@ -78,25 +78,20 @@ bool is_general(const pool_window& w, const const_tensor_view& x) noexcept {
          w.dilation_w != 1;
 }
 
-general_shape check_general_pool(std::string_view function, std::string_view x_name,
-                                 const const_tensor_view& x, std::string_view y_name,
-                                 const const_tensor_view& y, const pool_window& window, memory_space where) {
-  check_float_view(function, x_name, x, where);
-  check_view(function, y_name, y, x.type, where);
-  const int rank = x.dims.rank();
+general_shape check_pool_shapes(std::string_view function, std::string_view x_name, const shape& x,
+                                std::string_view y_name, const shape& y, const pool_window& window) {
+  const int rank = x.rank();
   if (rank != 4 && rank != 5) {
     fail(errc::invalid_argument, function, x_name, "4 or 5 dimensions", fmt::format("{}", rank));
   }
-  if (y.dims.rank() != rank) {
+  if (y.rank() != rank) {
     fail(errc::invalid_argument, function, y_name, fmt::format("{} dimensions as {}", rank, x_name),
-         fmt::format("{}", y.dims.rank()));
+         fmt::format("{}", y.rank()));
   }
   if (window.layout != pool_layout::channels_last && window.layout != pool_layout::channels_first) {
     fail(errc::invalid_argument, function, "window", "a known layout",
          fmt::format("{}", static_cast<unsigned>(window.layout)));
   }
-  check_pool_pitch(function, x_name, x, window);
-  check_pool_pitch(function, y_name, y, window);
   if (rank == 4 && (window.kernel_d != 1 || window.stride_d != 1 || window.pad_front != 0)) {
     fail(errc::invalid_argument, function, "window", "no depth with 4 dimensions",
          fmt::format("kernel {}, stride {}, padding {}", window.kernel_d, window.stride_d, window.pad_front));
@@ -104,28 +99,38 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
   const bool first = window.layout == pool_layout::channels_first;
   const int channel = first ? 1 : rank - 1;
   const int space = first ? 2 : 1;
-  if (x.dims[0] != y.dims[0] || x.dims[channel] != y.dims[channel]) {
+  if (x[0] != y[0] || x[channel] != y[channel]) {
     fail(errc::invalid_argument, function, y_name,
-         fmt::format("{} samples and {} channels as in {}", x.dims[0], x.dims[channel], x_name),
-         fmt::format("{} and {}", y.dims[0], y.dims[channel]));
+         fmt::format("{} samples and {} channels as in {}", x[0], x[channel], x_name),
+         fmt::format("{} and {}", y[0], y[channel]));
   }
   general_shape s;
-  s.samples = first ? x.dims[0] * x.dims[1] : x.dims[0];
-  s.channels = first ? 1 : x.dims[channel];
+  s.samples = first ? x[0] * x[1] : x[0];
+  s.channels = first ? 1 : x[channel];
   s.channels_first = first;
   const int rows = space + (rank == 5 ? 1 : 0);
   if (rank == 5) {
-    s.depth = {x.dims[space],   y.dims[space],    window.kernel_d,
-               window.stride_d, window.pad_front, window.dilation_d};
+    s.depth = {x[space], y[space], window.kernel_d, window.stride_d, window.pad_front, window.dilation_d};
   } else {
     s.depth.dilation = window.dilation_d;
   }
-  s.rows = {x.dims[rows], y.dims[rows], window.kernel_h, window.stride_h, window.pad_top, window.dilation_h};
-  s.columns = {x.dims[rows + 1], y.dims[rows + 1], window.kernel_w,
-               window.stride_w,  window.pad_left,  window.dilation_w};
+  s.rows = {x[rows], y[rows], window.kernel_h, window.stride_h, window.pad_top, window.dilation_h};
+  s.columns = {x[rows + 1],     y[rows + 1],     window.kernel_w,
+               window.stride_w, window.pad_left, window.dilation_w};
   check_general_axis(function, "depth", s.depth);
   check_general_axis(function, "height", s.rows);
   check_general_axis(function, "width", s.columns);
+  return s;
+}
+
+general_shape check_general_pool(std::string_view function, std::string_view x_name,
+                                 const const_tensor_view& x, std::string_view y_name,
+                                 const const_tensor_view& y, const pool_window& window, memory_space where) {
+  check_float_view(function, x_name, x, where);
+  check_view(function, y_name, y, x.type, where);
+  const general_shape s = check_pool_shapes(function, x_name, x.dims, y_name, y.dims, window);
+  check_pool_pitch(function, x_name, x, window);
+  check_pool_pitch(function, y_name, y, window);
   return s;
 }
 

@@ -68,6 +68,10 @@ struct general_shape {
 /// True if the call is for the loops of this file.
 bool is_general(const pool_window& window, const const_tensor_view& x) noexcept;
 
+/// Checks the shapes of both maps and the window.
+general_shape check_pool_shapes(std::string_view function, std::string_view x_name, const shape& x,
+                                std::string_view y_name, const shape& y, const pool_window& window);
+
 /// Checks both views and the window, as check_pool().
 general_shape check_general_pool(std::string_view function, std::string_view x_name,
                                  const const_tensor_view& x, std::string_view y_name,
