@@ -5,6 +5,8 @@ import pytest
 import torch
 
 import models
+import stash_torch
+from stash_torch import library
 from training import assert_same, classify
 
 TORCHVISION = ["resnet18", "vgg11", "mobilenet_v2", "efficientnet_b0", "convnext_tiny"]
@@ -89,8 +91,6 @@ def test_one_bit_of_what_is_kept_tells():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     x, target = models.batch(4, side)
-    import stash_torch
-
     session = stash_torch.compress(network)
     with session:
         classify(network, x, target).backward()
@@ -111,7 +111,11 @@ def test_one_bit_of_what_is_kept_tells():
 
             group.form.store = flipped
             network.zero_grad()
-            classify(network, x, target).backward()
-            del group.form.store
+            try:
+                classify(network, x, target).backward()
+            except library.Error:  # a tap that its window does not have
+                continue
+            finally:
+                del group.form.store
             same = all(torch.equal(a, each.grad) for a, each in zip(right, network.parameters()))
             assert not same, f"{group.how()} of {group.key} was not read"

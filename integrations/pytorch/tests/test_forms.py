@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from stash_torch import forms
-from training import bits
+from training import assert_same, bits
 
 SIZES = [1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 5000]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
@@ -108,3 +108,54 @@ def test_a_tensor_without_memory_looks_like_the_other(shape, layout):
     hollow = forms.without_memory(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
     assert hollow.shape == tensor.shape and hollow.dtype == tensor.dtype
     assert hollow.is_contiguous(memory_format=layout) or layout is torch.contiguous_format
+
+
+POOLS = [
+    dict(kernel_size=2), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=(3, 2), stride=(2, 1)),
+    dict(kernel_size=3, stride=1, dilation=2), dict(kernel_size=2, ceil_mode=True), dict(kernel_size=5, padding=2),
+    dict(kernel_size=16, stride=1),
+]
+
+
+@pytest.mark.parametrize("arguments", POOLS)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pooling_keeps_a_few_bits_an_index(arguments, layout):
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = torch.nn.Conv2d(3, 16, 3), torch.nn.Linear(16, 10)
+
+        def forward(self, x):
+            return self.head(torch.nn.functional.max_pool2d(self.first(x), **arguments).mean((2, 3)))
+
+    network = Network().to(memory_format=layout)
+    batches = [(torch.randn(4, 3, 25, 22).contiguous(memory_format=layout), torch.randint(0, 10, (4,))) for _ in range(3)]
+    plan = assert_same(network, batches).plans[0]
+    coded = [group for group in plan.groups.values() if isinstance(group.form, forms.WindowIndex)]
+    assert len(coded) == 1
+    assert coded[0].kept_bytes * 8 <= coded[0].bytes
+
+
+def test_pooling_of_volumes_keeps_a_few_bits_an_index():
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = torch.nn.Conv3d(3, 8, 3), torch.nn.Linear(8, 10)
+
+        def forward(self, x):
+            return self.head(torch.nn.functional.max_pool3d(self.first(x), (2, 3, 2), (1, 2, 2), (0, 1, 1)).mean((2, 3, 4)))
+
+    batches = [(torch.randn(2, 3, 9, 14, 12), torch.randint(0, 10, (2,))) for _ in range(3)]
+    plan = assert_same(Network(), batches).plans[0]
+    assert [group for group in plan.groups.values() if isinstance(group.form, forms.WindowIndex)]
+
+
+def test_an_index_outside_its_window_is_refused():
+    window = forms.library.api.PoolWindow(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, kernel_d=1,
+                                          layout=forms.library.api.LAYOUT_CHANNELS_FIRST)
+    form = forms.WindowIndex((1, 1, 2, 2), (1, 1, 4, 4), window)
+    right = torch.tensor([0, 3, 12, 15])
+    assert torch.equal(right, there_and_back(form, right))
+    for wrong in ([2, 3, 12, 15], [0, 3, 12, 16], [-1, 3, 12, 15]):
+        with pytest.raises(forms.library.Error):
+            form.store(torch.tensor(wrong))

@@ -41,6 +41,7 @@ def assert_same(network, batches, policy="lossless", loss_of=classify):
     plain = train(network, batches, contextlib.nullcontext(), loss_of)
     session = stash_torch.compress(other, policy)
     ours = train(other, batches, session, loss_of)
+    assert not session.counts["failures"] and not session.counts["steps that could not be planned"]
     for what, first, second in [("loss", plain[0], ours[0]), ("gradient", plain[1], ours[1]),
                                 ("state", network.state_dict().values(), other.state_dict().values())]:
         first, second = list(first), list(second)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import forms, needs
+from . import forms, needs, pooling
 from .recipes import OPS, VIEWS
 from .step import setting_of
 
@@ -164,6 +164,8 @@ class Chooser:
 
     def is_map(self, slot):
         """Made in this forward pass, from more than parameters, and of a type that forms take."""
+        if (self.nodes[slot.node].name, slot.name) in needs.POOL_INDICES:
+            return True
         if slot.dtype not in FLOATS and slot.dtype != torch.bool:
             return False
         if slot.producer is None:
@@ -395,6 +397,8 @@ class Chooser:
         slots = [slot for slot in group.slots if self.need(slot) != needs.SHAPE]
         if group.dtype == torch.bool:
             return [forms.Bits()]
+        if group.dtype == torch.int64:
+            return pooling.forms_of(self.nodes[slots[0].node], slots) if len(slots) == 1 else []
         if reading == {needs.SIGN}:
             return [forms.Mask()]
         if reading == {needs.RANGE}:

@@ -33,9 +33,14 @@ def same_bits(a, b):
     return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
+def strides_of(shape):
+    """Strides of a contiguous tensor, as torch gives them."""
+    return torch.empty(shape, device="meta").stride()
+
+
 def without_memory(shape, stride, dtype, device):
     """A tensor for readers of shape, strides and type alone. One element of memory where strides allow it."""
-    if torch.empty(shape, device="meta").stride() == tuple(stride):
+    if strides_of(shape) == tuple(stride):
         return torch.empty(1, dtype=dtype, device=device).expand(shape)
     return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
@@ -126,6 +131,28 @@ class TwoValued(Form):
     def load(self, stored, dtype, elements, device):
         bits, scale = stored.buffers
         return library.decode(self.how, bits, torch.empty(elements, dtype=dtype, device=device)).mul_(scale)
+
+
+class WindowIndex(Form):
+    """2, 4 or 8 bits for the int64 position that max pooling saves: which tap of its window it is.
+
+    y, x: shapes in memory order. A position that is in no tap of its window is refused, so what loads is what was stored
+    even if a later step pools in another way.
+    """
+
+    name = "window_index"
+
+    def __init__(self, y, x, window):
+        self.y, self.x, self.window = y, x, window
+        self.how = library.encoding("window_index", window.kernel_d * window.kernel_h * window.kernel_w)
+
+    def store(self, row):
+        size = library.bound_bytes(self.how, torch.float32, row.numel())
+        return Stored((library.encode_window_index(row, self.y, self.x, self.window, size),))
+
+    def load(self, stored, dtype, elements, device):
+        flat = torch.empty(elements, dtype=dtype, device=device)
+        return library.decode_window_index(stored.buffers[0], self.y, self.x, self.window, flat)
 
 
 class Sparse(Form):

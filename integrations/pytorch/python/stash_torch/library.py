@@ -82,6 +82,35 @@ def decode(how, buffer, output):
     return output
 
 
+def _positions(flat):
+    return ctypes.cast(flat.data_ptr(), ctypes.POINTER(ctypes.c_int64))
+
+
+def _window_index(buffer, y, x, report):
+    """Arguments that both directions have in common."""
+    dims = ctypes.c_int64 * len(y)
+    return _encoded(buffer, ctypes.pointer(report)), (len(y), dims(*y), dims(*x))
+
+
+def encode_window_index(flat, y, x, window, size):
+    """`size` bytes for int64 positions of argmaxes; y and x are shapes in memory order. Raises Error if one is not in its
+    window."""
+    buffer = torch.empty(size, dtype=torch.uint8, device=flat.device)
+    report = api.EncodeReport()
+    encoded, shapes = _window_index(buffer, y, x, report)
+    api.encode_window_index(_positions(flat), *shapes, window, encoded, _context(flat))
+    _check("encode_window_index", report)
+    return buffer
+
+
+def decode_window_index(buffer, y, x, window, flat):
+    report = api.EncodeReport()
+    encoded, shapes = _window_index(buffer, y, x, report)
+    api.decode_window_index(encoded, *shapes, window, _positions(flat), _context(flat))
+    _check("decode_window_index", report)
+    return flat
+
+
 def _check(function, report):
     if report.status:
         raise Error(api.CORRUPT_DATA, f"{function}: report: expected status 0, got {report.status}")

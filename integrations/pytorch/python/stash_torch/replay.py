@@ -104,7 +104,10 @@ class Replay:
             entry = Computed(each.group, tensor, recipe)
         else:
             form = group.mask if each.mask else group.form
-            stored = form.store(forms.row_of(tensor))
+            try:
+                stored = form.store(forms.row_of(tensor))
+            except forms.library.Error:
+                stored = None
             if stored is None:
                 self.session.counts["kept wider"] += 1
                 return None
