@@ -6,195 +6,45 @@ with what autograd saved. What differs stays as it is.
 """
 
 import itertools
-from dataclasses import dataclass, field
 
 import torch
 
 from . import forms, needs, pooling
-from .recipes import OPS, VIEWS
+from .grouping import FLOATS, Grouping
+from .plan import Call, Held, Plan, Recipe, Source
+from .recipes import OPS
 from .step import setting_of
 
-SMALLEST = 4096  # bytes; less is not worth a call
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
-NEAR = 4  # nodes between two readers that share one loaded storage
-FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-
-
-@dataclass
-class Group:
-    """One storage with everything that reads it in the backward pass."""
-
-    key: tuple  # (node, slot) of its first saver
-    slots: list
-    bytes: int
-    dtype: torch.dtype
-    base: object  # the slot whose tensor covers the storage, or None
-    needs: frozenset
-    form: object = None  # forms.Form, or None: raw or recomputed
-    recipe: object = None
-    kept_bytes: int = 0
-    reason: str = ""  # why it stays raw
-    exact: bool = False  # a recomputed tensor with exact needs starts here
-    mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
-
-    @property
-    def first(self):
-        return self.key[0]
-
-    def how(self):
-        if self.recipe is not None:
-            return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
-        if self.needs == {needs.SHAPE}:
-            return "shape only"
-        return self.form.name if self.form is not None else "raw"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A value that a recipe reads: a view of a kept or recomputed storage."""
-
-    group: tuple
-    shape: tuple
-    stride: tuple
-    offset: int
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tensor that is read where it is: a parameter (edge) or something small (slot) of a node."""
-
-    node: int
-    edge: int
-    slot: str
-
-
-@dataclass
-class Call:
-    node: int
-    output: int
-    inputs: list
-    settings: tuple  # names of `_saved_*`
-    fixed: dict  # settings that are the same in every step
-    pinned: tuple = ()  # what tells the module whose settings were found by trial: (edge, slot, address)
-
-
-@dataclass
-class Recipe:
-    call: Call
-    names: tuple  # ops, in the order they run
-    groups: frozenset  # all storages that it reads
-
-    def calls(self):
-        found = []
-
-        def walk(each):
-            if isinstance(each, Call):
-                for one in each.inputs:
-                    walk(one)
-                found.append(each)
-
-        walk(self.call)
-        return found
 
 
 class Impossible(Exception):
     pass
 
 
-@dataclass
-class Plan:
-    nodes: list  # step.Node without handles
-    groups: dict  # key -> Group
-    policy: str
-    disabled: frozenset
-    before: int = 0
-    after: int = 0
-    held: set = field(default_factory=set)
-
-    def __post_init__(self):
-        self.work = schedule(self)
-
-
 class Chooser:
     def __init__(self, recorder, protected, policy, disabled):
         self.recorder, self.policy, self.disabled = recorder, policy, disabled
         self.nodes = recorder.nodes
-        self.protected = protected | recorder.leaves
-        self.groups, self.of_slot, self.value_of = {}, {}, {}
+        self.grouping = Grouping(self.nodes, protected | recorder.leaves, disabled)
+        self.groups = self.grouping.groups
         self.fixed = {}  # node -> settings found by trial
         self.refused = set()  # groups whose recipe did not give the saved bits
         self.verified = {}
 
     def plan(self):
-        self.find_groups()
         self.choose_recipes()
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
         plan = Plan(self.nodes, self.groups, self.policy, self.disabled)
-        sizes = {(slot.storage, slot.version): slot.bytes for node in self.nodes for slot in node.slots
-                 if slot.storage not in self.protected and self.is_made_here(slot)}
-        for group in self.groups.values():
-            sizes[(group.slots[0].storage, group.slots[0].version)] = group.bytes
-        plan.before = sum(sizes.values())
+        plan.before = self.grouping.saved_bytes()
         plan.after = plan.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
         for node in self.nodes:
             node.handle = None
         return plan
-
-    # ---- storages
-
-    def find_groups(self):
-        storages = {}
-        for node in self.nodes:
-            for slot in node.slots:
-                if slot.bytes >= SMALLEST and slot.storage not in self.protected:
-                    storages.setdefault((slot.storage, slot.version), []).append(slot)
-        for slots in storages.values():
-            if not all(self.is_map(slot) for slot in slots) or len({slot.dtype for slot in slots}) > 1:
-                continue
-            group = self.group_of(slots)
-            self.groups[group.key] = group
-            for slot in slots:
-                self.of_slot[slot.node, slot.name] = group
-                if slot.producer is not None:
-                    self.value_of.setdefault(slot.producer, slot)
-
-    def is_map(self, slot):
-        """Made in this forward pass, from more than parameters, and of a type that forms take."""
-        if (self.nodes[slot.node].name, slot.name) in needs.POOL_INDICES:
-            return True
-        if slot.dtype not in FLOATS and slot.dtype != torch.bool:
-            return False
-        if slot.producer is None:
-            own = slot.name.startswith("result")
-            factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
-            return own or factor
-        return not self.from_parameter(slot.producer[0])
-
-    def is_made_here(self, slot):
-        return slot.name.startswith("result") if slot.producer is None else not self.from_parameter(slot.producer[0])
-
-    def from_parameter(self, index):
-        node = self.nodes[index]
-        while node.name in VIEWS or node.name == "ToCopyBackward0":
-            producer = node.producers[0]
-            if producer == "leaf":
-                return True
-            if not isinstance(producer, tuple):
-                return True
-            node = self.nodes[producer[0]]
-        return False
-
-    def group_of(self, slots):
-        first = min(slots, key=lambda slot: slot.node)
-        size = first.dtype.itemsize
-        base = next((slot for slot in slots if slot.offset == 0 and _elements(slot.shape) * size == slot.bytes
-                     and _dense(slot)), None)
-        found = frozenset(needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled) for slot in slots)
-        return Group((first.node, first.name), slots, first.bytes, first.dtype, base, found, kept_bytes=first.bytes)
 
     # ---- recipes
 
@@ -215,15 +65,16 @@ class Chooser:
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
                       and group.base.producer is not None]
-        dropped = {}
+        dropped = {}  # key -> recipe
         for group in sorted(candidates, key=lambda each: -each.first):
-            trial = {**dropped, group.key: group}
-            if all(self.recipe_of(each, trial) is not None for each in self.affected(group, dropped)):
-                dropped = trial
-        for group in dropped.values():
-            group.recipe = self.recipe_of(group, dropped)
-            group.kept_bytes = 0
-        for group in dropped.values():
+            trial = {**dropped, group.key: None}
+            affected = [group, *(self.groups[key] for key, recipe in dropped.items() if group.key in recipe.groups)]
+            changed = {each.key: self.recipe_of(each, trial) for each in affected}
+            if None not in changed.values():
+                dropped |= changed
+        for key, recipe in dropped.items():
+            self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
+        for group in [self.groups[key] for key in dropped]:
             group.mask = self.mask_of(group)
             if needs.EXACT in group.needs or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
                 for key in group.recipe.groups:
@@ -241,9 +92,6 @@ class Chooser:
         mask = forms.Mask(bounds.pop())
         group.kept_bytes = forms.library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
         return mask
-
-    def affected(self, group, dropped):
-        return [group, *(each for each in dropped.values() if each.first >= group.first)]
 
     def wants_values(self, group):
         return bool(group.needs & {needs.VALUE, needs.EXACT}) and group.dtype in FLOATS
@@ -287,7 +135,7 @@ class Chooser:
         node = self.nodes[index]
         slot = node.slot(slot_name) if slot_name else None
         if slot is not None:
-            group = self.of_slot.get((index, slot_name))
+            group = self.grouping.of_slot.get((index, slot_name))
             if group is None:
                 return Held(index, -1, slot_name)
             return self.read(slot, group, before, dropped, depth, names, groups)
@@ -298,9 +146,9 @@ class Chooser:
             if producer is None and edge == 2 and node.name.startswith("Native"):
                 return None  # a norm without a bias
             raise Impossible
-        known = self.value_of.get(producer)
+        known = self.grouping.value_of.get(producer)
         if known is not None:
-            group = self.of_slot[known.node, known.name]
+            group = self.grouping.of_slot[known.node, known.name]
             return self.read(known, group, before, dropped, depth, names, groups)
         return self.call_of(producer, before, dropped, depth, names, groups)
 
@@ -429,112 +277,6 @@ def _fresh(inputs, nodes):
     return isinstance(first, Call)
 
 
-def _elements(shape):
-    count = 1
-    for each in shape:
-        count *= each
-    return count
-
-
-def _dense(slot):
-    """Whether the strides visit every element of the storage once."""
-    expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(slot.stride, slot.shape) if size != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def _short(name):
     base = name.rstrip("0123456789").removesuffix("Backward")
     return "".join("_" + each.lower() if each.isupper() and place else each.lower() for place, each in enumerate(base))
-
-
-# ---- what replay does at each node
-
-
-@dataclass
-class SlotWork:
-    name: str
-    group: tuple
-    shape: tuple
-    stride: tuple
-    offset: int
-    dtype: torch.dtype
-    hollow: bool  # only the shape is read
-    mask: bool  # only signs or ranges are read, and are kept apart
-    keep: frozenset  # groups that the next readers share
-
-
-@dataclass
-class Work:
-    name: str
-    edges: tuple
-    slots: tuple = ()
-    sources: tuple = ()  # (slot name, group): raw storages that recipes start from
-    held: tuple = ()  # (edge, slot) of tensors that recipes read where they are
-    settings: tuple = ()
-    shape: tuple = None  # of the result of an op that a recipe runs
-    pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
-
-    def idle(self):
-        return not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
-
-
-def schedule(plan):
-    work = [Work(node.name, node.edges) for node in plan.nodes]
-    keep = _shared_rows(plan)
-    for group in plan.groups.values():
-        if group.key in plan.held:
-            continue
-        for slot in group.slots:
-            node = plan.nodes[slot.node]
-            need = needs.need_of(node.name, slot.name, plan.disabled)
-            hollow, mask = need == needs.SHAPE, group.mask is not None and need in (needs.SIGN, needs.RANGE)
-            if hollow or group.form is not None or group.recipe is not None:
-                work[slot.node].slots += (SlotWork(slot.name, group.key, slot.shape, slot.stride, slot.offset,
-                                                   slot.dtype, hollow, mask, keep.get((slot.node, slot.name), frozenset())),)
-    for group in plan.groups.values():
-        if group.recipe is None or group.key in plan.held:
-            continue
-        for key in group.recipe.groups:
-            source = plan.groups[key]
-            if (source.form is None and source.recipe is None) or key in plan.held:
-                work[key[0]].sources += ((key[1], key),) if (key[1], key) not in work[key[0]].sources else ()
-        for call in group.recipe.calls():
-            mine = work[call.node]
-            mine.settings = tuple(sorted({*mine.settings, *call.settings}))
-            mine.shape = tuple(plan.nodes[call.node].shape)
-            mine.pinned = call.pinned
-            for each in call.inputs:
-                if isinstance(each, Held):
-                    held = (each.edge, each.slot)
-                    work[each.node].held = tuple(sorted({*work[each.node].held, held}))
-    return work
-
-
-def _shared_rows(plan):
-    """(node, slot) -> groups that are read again within NEAR nodes after it, so that their rows are kept till then.
-    Backward runs nodes in the reverse of their order."""
-    reads = {}
-    for group in plan.groups.values():
-        for slot in group.slots:
-            if needs.need_of(plan.nodes[slot.node].name, slot.name, plan.disabled) == needs.SHAPE:
-                continue
-            seen, stack = set(), [group.key]
-            while stack:
-                key = stack.pop()
-                if key in seen:
-                    continue
-                seen.add(key)
-                reads.setdefault(key, []).append((slot.node, slot.name))
-                if plan.groups[key].recipe is not None:
-                    stack.extend(plan.groups[key].recipe.groups)
-    keep = {}
-    for key, places in reads.items():
-        places = sorted(set(places), key=lambda place: -place[0])
-        for place, following in zip(places, places[1:]):
-            if place[0] - following[0] <= NEAR:
-                keep.setdefault(place, set()).add(key)
-    return {place: frozenset(groups) for place, groups in keep.items()}

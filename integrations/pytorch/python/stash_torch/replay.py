@@ -6,8 +6,8 @@ import weakref
 import torch
 
 from . import forms
-from .choose import Call, Held, Source
 from .entries import Computed, Encoded, Raw
+from .plan import Call, Held, Source
 from .recipes import OPS
 from .step import PREFIX, edges_of, hooked_by_others, setting_of
 

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storages that a recorded step saved, with all their readers; which of them may be kept in another form."""
+
+import torch
+
+from . import needs
+from .plan import Group
+from .recipes import VIEWS
+
+SMALLEST = 4096  # bytes; less is not worth a call
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Grouping:
+    """groups: by the key of each. of_slot: (node, slot) -> group. value_of: (node, output) -> a slot that saves it."""
+
+    def __init__(self, nodes, protected, disabled):
+        self.nodes, self.protected, self.disabled = nodes, protected, disabled
+        self.groups, self.of_slot, self.value_of = {}, {}, {}
+        self.find()
+
+    def find(self):
+        storages = {}
+        for node in self.nodes:
+            for slot in node.slots:
+                if slot.bytes >= SMALLEST and slot.storage not in self.protected:
+                    storages.setdefault((slot.storage, slot.version), []).append(slot)
+        for slots in storages.values():
+            if not all(self.is_map(slot) for slot in slots) or len({slot.dtype for slot in slots}) > 1:
+                continue
+            group = self.group_of(slots)
+            self.groups[group.key] = group
+            for slot in slots:
+                self.of_slot[slot.node, slot.name] = group
+                if slot.producer is not None:
+                    self.value_of.setdefault(slot.producer, slot)
+
+    def is_map(self, slot):
+        """Made in this forward pass, from more than parameters, and of a type that forms take."""
+        if (self.nodes[slot.node].name, slot.name) in needs.POOL_INDICES:
+            return True
+        if slot.dtype not in FLOATS and slot.dtype != torch.bool:
+            return False
+        if slot.producer is None:
+            own = slot.name.startswith("result")
+            factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
+            return own or factor
+        return not self.from_parameter(slot.producer[0])
+
+    def is_made_here(self, slot):
+        return slot.name.startswith("result") if slot.producer is None else not self.from_parameter(slot.producer[0])
+
+    def from_parameter(self, index):
+        node = self.nodes[index]
+        while node.name in VIEWS or node.name == "ToCopyBackward0":
+            producer = node.producers[0]
+            if producer == "leaf":
+                return True
+            if not isinstance(producer, tuple):
+                return True
+            node = self.nodes[producer[0]]
+        return False
+
+    def group_of(self, slots):
+        first = min(slots, key=lambda slot: slot.node)
+        size = first.dtype.itemsize
+        base = next((slot for slot in slots if slot.offset == 0 and _elements(slot.shape) * size == slot.bytes
+                     and _dense(slot)), None)
+        found = frozenset(needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled) for slot in slots)
+        return Group((first.node, first.name), slots, first.bytes, first.dtype, base, found, kept_bytes=first.bytes)
+
+    def saved_bytes(self):
+        """All that the step saved, without parameters and what came in from outside."""
+        sizes = {(slot.storage, slot.version): slot.bytes for node in self.nodes for slot in node.slots
+                 if slot.storage not in self.protected and self.is_made_here(slot)}
+        for group in self.groups.values():
+            sizes[group.slots[0].storage, group.slots[0].version] = group.bytes
+        return sum(sizes.values())
+
+
+def _elements(shape):
+    count = 1
+    for each in shape:
+        count *= each
+    return count
+
+
+def _dense(slot):
+    """Whether the strides visit every element of the storage once."""
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(slot.stride, slot.shape) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

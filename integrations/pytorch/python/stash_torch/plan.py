@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan says: for every storage how it is kept, and for every node of autograd what a step that follows the plan
+does there."""
+
+from dataclasses import dataclass
+
+import torch
+
+from . import needs
+
+NEAR = 4  # nodes between two readers that share one loaded storage
+
+
+@dataclass
+class Group:
+    """One storage with everything that reads it in the backward pass."""
+
+    key: tuple  # (node, slot) of its first saver
+    slots: list
+    bytes: int
+    dtype: torch.dtype
+    base: object  # the slot whose tensor covers the storage, or None
+    needs: frozenset
+    form: object = None  # forms.Form, or None: raw or recomputed
+    recipe: object = None
+    kept_bytes: int = 0
+    reason: str = ""  # why it stays raw
+    exact: bool = False  # a recomputed tensor with exact needs starts here
+    mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
+
+    @property
+    def first(self):
+        return self.key[0]
+
+    def how(self):
+        if self.recipe is not None:
+            return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
+        if self.needs == {needs.SHAPE}:
+            return "shape only"
+        return self.form.name if self.form is not None else "raw"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value that a recipe reads: a view of a kept or recomputed storage."""
+
+    group: tuple
+    shape: tuple
+    stride: tuple
+    offset: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor that is read where it is: a parameter (edge) or something small (slot) of a node."""
+
+    node: int
+    edge: int
+    slot: str
+
+
+@dataclass
+class Call:
+    node: int
+    output: int
+    inputs: list
+    settings: tuple  # names of `_saved_*`
+    fixed: dict  # settings that are the same in every step
+    pinned: tuple = ()  # what tells the module whose settings were found by trial: (edge, slot, address)
+
+
+@dataclass
+class Recipe:
+    call: Call
+    names: tuple  # ops, in the order they run
+    groups: frozenset  # all storages that it reads
+
+    def calls(self):
+        found = []
+
+        def walk(each):
+            if isinstance(each, Call):
+                for one in each.inputs:
+                    walk(one)
+                found.append(each)
+
+        walk(self.call)
+        return found
+
+
+@dataclass
+class Plan:
+    nodes: list  # step.Node without handles
+    groups: dict  # key -> Group
+    policy: str
+    disabled: frozenset
+    before: int = 0
+    after: int = 0
+
+    def __post_init__(self):
+        self.work = schedule(self)
+
+
+@dataclass
+class SlotWork:
+    name: str
+    group: tuple
+    shape: tuple
+    stride: tuple
+    offset: int
+    dtype: torch.dtype
+    hollow: bool  # only the shape is read
+    mask: bool  # only signs or ranges are read, and are kept apart
+    keep: frozenset  # groups that the next readers share
+
+
+@dataclass
+class Work:
+    name: str
+    edges: tuple
+    slots: tuple = ()
+    sources: tuple = ()  # (slot name, group): raw storages that recipes start from
+    held: tuple = ()  # (edge, slot) of tensors that recipes read where they are
+    settings: tuple = ()
+    shape: tuple = None  # of the result of an op that a recipe runs
+    pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
+
+    def idle(self):
+        return not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
+
+
+def schedule(plan):
+    work = [Work(node.name, node.edges) for node in plan.nodes]
+    keep = _shared_rows(plan)
+    for group in plan.groups.values():
+        for slot in group.slots:
+            node = plan.nodes[slot.node]
+            need = needs.need_of(node.name, slot.name, plan.disabled)
+            hollow, mask = need == needs.SHAPE, group.mask is not None and need in (needs.SIGN, needs.RANGE)
+            if hollow or group.form is not None or group.recipe is not None:
+                work[slot.node].slots += (SlotWork(slot.name, group.key, slot.shape, slot.stride, slot.offset,
+                                                   slot.dtype, hollow, mask, keep.get((slot.node, slot.name), frozenset())),)
+    for group in plan.groups.values():
+        if group.recipe is None:
+            continue
+        for key in group.recipe.groups:
+            source = plan.groups[key]
+            if source.form is None and source.recipe is None:
+                work[key[0]].sources += ((key[1], key),) if (key[1], key) not in work[key[0]].sources else ()
+        for call in group.recipe.calls():
+            mine = work[call.node]
+            mine.settings = tuple(sorted({*mine.settings, *call.settings}))
+            mine.shape = tuple(plan.nodes[call.node].shape)
+            mine.pinned = call.pinned
+            for each in call.inputs:
+                if isinstance(each, Held):
+                    held = (each.edge, each.slot)
+                    work[each.node].held = tuple(sorted({*work[each.node].held, held}))
+    return work
+
+
+def _shared_rows(plan):
+    """(node, slot) -> groups that are read again within NEAR nodes after it, so that their rows are kept till then.
+    Backward runs nodes in the reverse of their order."""
+    reads = {}
+    for group in plan.groups.values():
+        for slot in group.slots:
+            if needs.need_of(plan.nodes[slot.node].name, slot.name, plan.disabled) == needs.SHAPE:
+                continue
+            seen, stack = set(), [group.key]
+            while stack:
+                key = stack.pop()
+                if key in seen:
+                    continue
+                seen.add(key)
+                reads.setdefault(key, []).append((slot.node, slot.name))
+                if plan.groups[key].recipe is not None:
+                    stack.extend(plan.groups[key].recipe.groups)
+    keep = {}
+    for key, places in reads.items():
+        places = sorted(set(places), key=lambda place: -place[0])
+        for place, following in zip(places, places[1:]):
+            if place[0] - following[0] <= NEAR:
+                keep.setdefault(place, set()).add(key)
+    return {place: frozenset(groups) for place, groups in keep.items()}
