@@ -180,7 +180,8 @@ class Session(contextlib.ContextDecorator):
             return
         self.begun, self.recorder = True, None
         self.counts["recorded steps"] += 1
-        self.counts["slots with hooks of others"] += recorder.of_others
+        if recorder.of_others:
+            self.counts["slots with hooks of others"] += recorder.of_others
         protected = {each.untyped_storage()._cdata for model in self.models
                      for each in [*model.parameters(), *model.buffers()]}
         try:
