@@ -88,9 +88,8 @@ def build(name):
         return make(), side
     import torchvision.models
 
-    options = {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
-    side = 224 if name.startswith("vit") else 96
-    return torchvision.models.get_model(name, weights=None, **options), side
+    options = {"googlenet": {"init_weights": True, "aux_logits": False}, "vit_b_16": {"image_size": 96}}
+    return torchvision.models.get_model(name, weights=None, **options.get(name, {})), 96
 
 
 def batch(count, side, seed=0):
