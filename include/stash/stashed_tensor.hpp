@@ -84,12 +84,11 @@ class STASH_API stashed_tensor {
   ~stashed_tensor();
 
   /// Decodes into `output`: the encoded tensor's type (for masks: what decode() takes) and element count,
-  /// dense or pitched. Can be called any
-  /// number of times. Throws error(invalid_argument) for an empty handle or a wrong view, error(unsupported)
-  /// for encodings without a dense form (see decode()), error(corrupt_data), error(verification_failed)
-  /// or, where they look like a slot that was too small, error(capacity_exceeded) if the bytes turn out
-  /// damaged
-  /// (`output` is then unspecified; on a device check() throws it).
+  /// dense or pitched. Can be called any number of times. Throws error(invalid_argument) for an empty handle
+  /// or a wrong view, error(unsupported) for encodings without a dense form (see decode()),
+  /// error(corrupt_data), error(verification_failed) or, where they look like a slot that was too small,
+  /// error(capacity_exceeded) if the bytes turn out damaged (`output` is then unspecified; on a device
+  /// check() throws it).
   void restore(const tensor_view& output, const execution_context& context = {}) const;
 
   /// Throws error(corrupt_data), error(capacity_exceeded) or error(verification_failed) if a layer that read

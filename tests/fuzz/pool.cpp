@@ -150,6 +150,26 @@ outcome backward(const pool_case& c, const const_tensor_view& dy, const tensor_v
   return result;
 }
 
+/// From an index that was not refused: positions of these codes, which are taps of their windows, and the
+/// same codes again where they were taps before.
+void check_positions(const pool_case& c, const outcome& backward) {
+  const exact_buffer codes(c.codes);
+  const exact_buffer flat(static_cast<std::size_t>(c.dy.elements()) * sizeof(std::int64_t), 0xff);
+  auto* const positions = reinterpret_cast<std::int64_t*>(flat.data());
+  encode_report from, to;
+  decode_window_index({codes.data(), codes.size(), nullptr, &from}, c.dy, c.dx, c.window, positions, {});
+  require(from.status == backward.status, "codes are taps for both or for none");
+  const auto taps = static_cast<std::uint16_t>(c.window.taps());
+  const exact_buffer again(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_taps = taps},
+                                               c.type, c.dy.elements()),
+                           0xa5);
+  encode_window_index(positions, c.dy, c.dx, c.window, {again.data(), again.size(), nullptr, &to}, {});
+  require(to.status == status_ok, "decoded positions are taps");
+  if (from.status != status_ok || c.dy.elements() == 0) return;
+  const auto used = static_cast<std::size_t>(c.dy.elements()) * (taps <= 4 ? 2 : taps <= 16 ? 4 : 8) / 8;
+  require(std::memcmp(again.data(), codes.data(), used) == 0, "the same codes");
+}
+
 /// From an index that was not refused, the way that large maps go.
 outcome gathered_backward(const pool_case& c, const const_tensor_view& dy, const tensor_view& dx) {
   const exact_buffer codes(c.codes);
@@ -236,6 +256,7 @@ void run(std::span<const std::uint8_t> input) {
     return;
   }
   require(same_rows(c, plain, fast), "one gradient, and gaps between rows stay");
+  if (c.which == call::index) check_positions(c, first);
   if (c.which != call::index || detail::is_general(c.window, c.tensor(plain, c.dx))) return;
   if (detail::loops().gather == nullptr) return;
   const exact_buffer large(c.tensor_bytes(c.dx), 0xff);

@@ -173,6 +173,28 @@ class Calls(unittest.TestCase):
             self.assertEqual(bytes(values), bytes(again), name)
             self.assertEqual(buffer.report.status, 0)
 
+    def test_masks_as_numbers(self):
+        values, again = floats(-1, 2, 0, 3), floats(7, 7, 7, 7)
+        buffer = Buffer(16)
+        stash.encode(encoding(b"sign_mask"), tensor(values), buffer.view, None, None)
+        stash.decode(encoding(b"sign_mask"), buffer.view, tensor(again), None, None)
+        self.assertEqual(list(again), [0, 1, 0, 1])
+
+    def test_window_index_of_positions(self):
+        # max_pool2d(x, 3, stride=2, padding=1, return_indices=True) of a plane of 4 x 4.
+        flat, again = (ctypes.c_int64 * 4)(5, 6, 5, 15), (ctypes.c_int64 * 4)()
+        pooled, whole = (ctypes.c_int64 * 4)(1, 1, 2, 2), (ctypes.c_int64 * 4)(1, 1, 4, 4)
+        window = stash.PoolWindow(kernel_h=3, kernel_w=3, pad_top=1, pad_left=1, layout=stash.LAYOUT_CHANNELS_FIRST)
+        buffer = Buffer(16)
+        stash.encode_window_index(flat, 4, pooled, whole, window, buffer.view, None)
+        self.assertEqual(ctypes.string_at(buffer.view.data, 2), b"\x78\x82")
+        stash.decode_window_index(buffer.view, 4, pooled, whole, window, again, None)
+        self.assertEqual(list(again), list(flat))
+        self.assertEqual(buffer.report.status, 0)
+        flat[0] = 16
+        stash.encode_window_index(flat, 4, pooled, whole, window, buffer.view, None)
+        self.assertEqual(buffer.report.status, stash.STATUS_CORRUPT)
+
     def test_batches(self):
         values, again = [floats(1, 0, 2), floats(0, 3)], [floats(5, 5, 5), floats(5, 5)]
         how, buffers = encoding(b"bitmap"), [Buffer(64), Buffer(64)]
