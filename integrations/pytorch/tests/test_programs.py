@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as functional
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import checkpoint
 
 import models
@@ -179,6 +180,24 @@ def test_evaluation_between_steps_with_and_without_gradients():
 
     session = assert_same(models.UNet(), batches(6), loss_of=loss_of)
     assert session.counts["steps"] >= 4
+
+
+def test_graphs_that_nobody_walks_are_not_held():
+    network = models.UNet()
+    x, target = models.batch(2, 32)
+    with stash_torch.compress(network) as session:
+        references = []
+        for _ in range(5):
+            y = network(x)
+            references.append(StorageWeakRef(y.grad_fn._saved_self.untyped_storage()
+                                             if hasattr(y.grad_fn, "_saved_self") else
+                                             y.grad_fn.next_functions[0][0]._saved_input.untyped_storage()))
+            del y
+            assert references[-1].expired()
+        for _ in range(3):
+            classify(network, x, target).backward()
+    assert session.counts["steps"] >= 1
+    assert not session.counts["failures"]
 
 
 def test_an_exception_in_the_middle_of_a_step():

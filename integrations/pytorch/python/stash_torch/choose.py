@@ -108,7 +108,7 @@ class Chooser:
         index, output = value
         node = self.nodes[index]
         op = OPS.get(node.name)
-        if op is None or (node.name == "NativeBatchNormBackward0" and not node.handle._saved_training):
+        if op is None or node.handle is None or (node.name == "NativeBatchNormBackward0" and not node.handle._saved_training):
             raise Impossible
         if not all(hasattr(node.handle, "_saved_" + name) for name in op.settings):
             raise Impossible
@@ -116,7 +116,7 @@ class Chooser:
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
         if not op.view:
             names.append(_short(node.name))
-            if sum(1 for _ in names) > MOST_OPS:
+            if len(names) > MOST_OPS:
                 raise Impossible
         fixed = {"shape": node.shape, "dtype": node.dtype, "fresh": _fresh(inputs, self.nodes),
                  **self.fixed.get(index, {})}

@@ -186,6 +186,7 @@ class Session(contextlib.ContextDecorator):
                      for each in [*model.parameters(), *model.buffers()]}
         try:
             with torch.no_grad():
+                recorder.attach(torch._C._current_autograd_node())
                 plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
             self.counts["steps that could not be planned"] += 1

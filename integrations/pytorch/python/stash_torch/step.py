@@ -81,7 +81,7 @@ class Node:
     shape: tuple  # of the first output
     dtype: torch.dtype
     slots: list = field(default_factory=list)
-    handle: object = None  # autograd's node while the step is recorded
+    handle: object = None  # autograd's node while the plan is made
 
     def slot(self, name):
         return next((each for each in self.slots if each.name == name), None)
@@ -109,7 +109,7 @@ class Recorder:
                 producers.append("outside" if known is None else (known, output))
         made = node._input_metadata
         shape, dtype = (tuple(made[0].shape), made[0].dtype) if made else ((), None)
-        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype, handle=node)
+        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype)
         hooked = hooked_by_others()
         for name in slots_of(node):
             if hooked:
@@ -133,6 +133,26 @@ class Recorder:
         return Slot(position, name, tuple(tensor.shape), tuple(tensor.stride()) if size else (),
                     tensor.storage_offset() if size else 0, tensor.dtype, identity, tensor._version, size, producer,
                     maker is not None)
+
+    def attach(self, root):
+        """Finds the nodes again from the first that backward runs. Until then none is held: a graph that nobody walks
+        goes when its user lets it go. What is not found saves nothing for this backward pass."""
+        stack, seen = [root], set()
+        while stack:
+            node = stack.pop()
+            number = node._sequence_nr()
+            if number in seen or type(node).__name__ == "AccumulateGrad":
+                continue
+            seen.add(number)
+            position = self.index.get(number)
+            if position is not None:
+                self.nodes[position].handle = node
+                # What an op in place saves of its input is a copy, whose node only the slot knows.
+                stack.extend(self.tensor(slot).grad_fn for slot in self.nodes[position].slots if slot.producer is not None)
+            stack.extend(other for other, _ in node.next_functions if other is not None)
+        for each in self.nodes:
+            if each.handle is None:
+                each.slots = []
 
     def tensor(self, slot):
         return getattr(self.nodes[slot.node].handle, PREFIX + slot.name)
