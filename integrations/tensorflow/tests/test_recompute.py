@@ -148,7 +148,11 @@ def maps_and_gradient(made, recompute):
 OPS = ("a + b", "a - b", "a * b", "a / (b * b + 1.0)", "tf.maximum(a, b)", "tf.minimum(a, b)", "tf.sigmoid(a)", "tf.tanh(a)",
        "tf.exp(-a * a)", "tf.math.erf(a)", "tf.math.erfc(a)", "tf.math.log1p(a * a)", "tf.sqrt(a * a + 1.0)",
        "tf.math.rsqrt(a * a + 1.0)", "tf.nn.softplus(a)", "tf.nn.softsign(a)", "tf.nn.elu(a)", "tf.nn.selu(a)", "tf.abs(a)",
-       "tf.where(a > b, a, b)", "tf.math.squared_difference(a, b)", "tf.math.divide_no_nan(a, b)", "tf.math.expm1(-a * a)")
+       "tf.where(a > b, a, b)", "tf.math.squared_difference(a, b)", "tf.math.divide_no_nan(a, b)", "tf.math.expm1(-a * a)",
+       "tf.add_n([a * a, b * b, a * b])", "tf.pad(a * a, [[0, 64], [0, 0]])", "tf.pad(a * a, [[64, 0], [0, 0]], 'REFLECT')",
+       "tf.pad(tf.tanh(a), [[0, 64], [0, 0]], constant_values=1.5)", "tf.concat([a * a, b * b], 0)",
+       "tf.reshape(tf.transpose(tf.reshape(a * a, (-1, 64, 64)), (0, 2, 1)), (-1, 64))")
+MOVES = tuple(text for text in OPS if any(word in text for word in ("add_n", "pad", "concat", "transpose")))
 
 
 def test_every_op_gives_the_same_bits_again(python):
@@ -166,6 +170,7 @@ def test_every_op_gives_the_same_bits_again(python):
     found = python(FUNCTION, f"OPS = {json.dumps(OPS)!r}", code)
     assert [text for text, (same, _) in found.items() if not same] == []
     assert sum(copied for _, copied in found.values()) >= len(OPS) // 2
+    assert all(found[text][1] for text in MOVES)
 
 
 def test_what_is_random_or_costs_more_is_kept(python):

@@ -24,17 +24,19 @@ constexpr int most_ops = 8;  // for one map
 // A tensor so much smaller than the map is kept for it: factors and offsets of channels.
 constexpr std::int64_t small_part = 16;
 
-// One pass over the elements each, one output, the same bits whenever they run.
+// One pass over the elements each, which it computes or moves, one output, the same bits whenever they run.
 bool is_cheap(const std::string& op) {
   static const std::set<std::string> ops = {
       // of one value
       "Abs", "Cast", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu", "Log", "Log1p",
       "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus",
       "Softsign", "Sqrt", "Square", "Tanh", "_UnaryOpsComposition",
-      // of two and three
-      "Add", "AddV2", "BiasAdd", "DivNoNan", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual",
+      // of two and more
+      "Add", "AddN", "AddV2", "BiasAdd", "DivNoNan", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual",
       "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "NotEqual", "RealDiv", "Select",
-      "SelectV2", "SquaredDifference", "Sub"};
+      "SelectV2", "SquaredDifference", "Sub",
+      // that move elements
+      "ConcatV2", "MirrorPad", "Pad", "PadV2", "Transpose"};
   return ops.count(op) != 0;
 }
 

@@ -21,7 +21,7 @@ struct copied_ops {
 };
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
-/// element-wise, deterministic ops without state, at most eight for a map, whose large inputs are other maps
+/// deterministic ops without state, element-wise or moving elements, at most eight for a map, whose large inputs are other maps
 /// that the backward pass reads for their values; small tensors, as a norm's factors, stay as they are. A
 /// copy waits for the gradient that the first reader of its map meets. The same ops read the same values, so
 /// every bit of the step is the same.
