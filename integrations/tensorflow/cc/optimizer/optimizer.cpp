@@ -30,6 +30,7 @@
 #include "optimizer/rewrite/rewrite.hpp"
 #include "optimizer/rewrite/split_add_n.hpp"
 #include "optimizer/simulate/footprint.hpp"
+#include "optimizer/simulate/memory_room.hpp"
 #include "stash/c_api.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/grappler/clusters/cluster.h"
@@ -49,6 +50,8 @@ using tensorflow::grappler::GrapplerItem;
 
 // Sums of gradients that cannot save this part of the peak stay as they are.
 constexpr std::int64_t parts_that_count = 64;
+// To find out what need not be copied: each is a plan of the step.
+constexpr int most_attempts = 2;
 
 // TensorFlow's word for "nothing to do"; any other error it writes to stderr and forgets as well.
 absl::Status nothing_to_do(const std::string& why) {
@@ -132,8 +135,9 @@ class candidate {
 
   // The graph of another one in which cheap ops run again, if copies.maps > 0; `analysis` is the caller's to
   // fill in.
-  candidate(const candidate& kept, std::int64_t min_bytes) : sizes(kept.sizes) {
-    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, &sizes, &copied_);
+  candidate(const candidate& kept, std::int64_t min_bytes, memory_room* room) : sizes(kept.sizes) {
+    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, room, &sizes,
+                       &copied_);
     if (copies.maps == 0) return;
     original_ = &copied_;
     graph_ = &own_.emplace(copied_);
@@ -148,12 +152,26 @@ class candidate {
     return {*original_, *graph_, analysis, sizes, *flow, ordered, request, device_bytes};
   }
 
+  // Encoding what there is room for would take time for nothing.
+  void keep_as_they_are() {
+    for (stashed_block& b : analysis.blocks)
+      if (copies.kept.count(b.root) != 0 && b.raw_because.empty())
+        b.raw_because = "it does not raise the peak";
+  }
+
   void plan(const settings& request, std::int64_t device_bytes) {
     if (analysis.order.size() != at(graph_->size()))
       throw std::runtime_error("ops that run again make a cycle");
     flow.emplace(*graph_, analysis.order);
     ordered = order_backward_pass(*graph_, analysis, sizes, *flow);
     result = best_graph(context(request, device_bytes));
+  }
+
+  // What the step leaves free below a bound.
+  memory_room room_below(std::int64_t bound) const {
+    std::vector<simulated_op> ran;
+    simulated_footprint(graph_view(result.graph.graph), *graph_, sizes, analysis, result.chosen, {}, &ran);
+    return {ran, bound};
   }
 
   tensor_sizes sizes;
@@ -169,6 +187,23 @@ class candidate {
   const GraphDef* original_ = nullptr;
   const graph_view* graph_ = nullptr;
 };
+
+// Copies run for the peak alone: what may stay below it, or little above, is not copied. `plan_copies` plans
+// a step with the room that is given.
+template <class Plan>
+std::unique_ptr<candidate> with_less_work(std::unique_ptr<candidate> smallest, const Plan& plan_copies) {
+  const std::int64_t peak = smallest->peak();
+  const std::int64_t limit = peak + peak / parts_that_count;
+  std::int64_t bound = limit;
+  for (int k = 0; k < most_attempts; ++k) {
+    memory_room room = smallest->room_below(bound);
+    std::unique_ptr<candidate> lighter = plan_copies(&room);
+    if (lighter->copies.maps == 0 || lighter->copies.ops >= smallest->copies.ops) break;
+    if (lighter->peak() <= limit) return lighter;
+    bound -= lighter->peak() - limit;
+  }
+  return smallest;
+}
 
 class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
@@ -298,12 +333,17 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     best->plan(request, device_bytes);
     const bool kept = request.budget_bytes > 0 && best->peak() <= request.budget_bytes;
     if (request.recompute && request.policy == "lossless" && !kept) {
-      auto again = std::make_unique<candidate>(*best, request.min_bytes);
-      if (again->copies.maps > 0) {
+      const auto plan_copies = [&](memory_room* room) {
+        auto again = std::make_unique<candidate>(*best, request.min_bytes, room);
+        if (again->copies.maps == 0) return again;
         again->analysis = analysed(again->graph(), again->sizes);
+        again->keep_as_they_are();
         again->plan(request, device_bytes);
-        if (again->peak() < best->peak()) best = std::move(again);
-      }
+        return again;
+      };
+      auto again = plan_copies(nullptr);
+      if (again->copies.maps > 0 && again->peak() < best->peak())
+        best = with_less_work(std::move(again), plan_copies);
     }
     log->recomputed_maps = best->copies.maps;
     log->recomputed_ops = best->copies.ops;
