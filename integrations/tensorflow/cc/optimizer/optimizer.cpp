@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -24,13 +25,13 @@
 #include "optimizer/driver/settings.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/shapes.hpp"
+#include "optimizer/plan/headroom.hpp"
 #include "optimizer/rewrite/check.hpp"
 #include "optimizer/rewrite/ordering.hpp"
 #include "optimizer/rewrite/recompute.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
 #include "optimizer/rewrite/split_add_n.hpp"
 #include "optimizer/simulate/footprint.hpp"
-#include "optimizer/simulate/memory_room.hpp"
 #include "stash/c_api.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/grappler/clusters/cluster.h"
@@ -135,8 +136,8 @@ class candidate {
 
   // The graph of another one in which cheap ops run again, if copies.maps > 0; `analysis` is the caller's to
   // fill in.
-  candidate(const candidate& kept, std::int64_t min_bytes, memory_room* room) : sizes(kept.sizes) {
-    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, room, &sizes,
+  candidate(const candidate& kept, std::int64_t min_bytes, headroom* spare) : sizes(kept.sizes) {
+    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, spare, &sizes,
                        &copied_);
     if (copies.maps == 0) return;
     original_ = &copied_;
@@ -152,7 +153,7 @@ class candidate {
     return {*original_, *graph_, analysis, sizes, *flow, ordered, request, device_bytes};
   }
 
-  // Encoding what there is room for would take time for nothing.
+  // Encoding what has its headroom would take time for nothing.
   void keep_as_they_are() {
     for (stashed_block& b : analysis.blocks)
       if (copies.kept.count(b.root) != 0 && b.raw_because.empty())
@@ -168,10 +169,16 @@ class candidate {
   }
 
   // What the step leaves free below a bound.
-  memory_room room_below(std::int64_t bound) const {
+  headroom headroom_below(std::int64_t bound) const {
     std::vector<simulated_op> ran;
     simulated_footprint(graph_view(result.graph.graph), *graph_, sizes, analysis, result.chosen, {}, &ran);
-    return {ran, bound};
+    std::vector<int> order;
+    std::vector<std::int64_t> free;
+    for (const simulated_op& op : ran) {
+      order.push_back(op.node);
+      free.push_back(bound - op.live);
+    }
+    return {order, std::move(free)};
   }
 
   tensor_sizes sizes;
@@ -189,15 +196,15 @@ class candidate {
 };
 
 // Copies run for the peak alone: what may stay below it, or little above, is not copied. `plan_copies` plans
-// a step with the room that is given.
+// a step with the headroom that is given.
 template <class Plan>
 std::unique_ptr<candidate> with_less_work(std::unique_ptr<candidate> smallest, const Plan& plan_copies) {
   const std::int64_t peak = smallest->peak();
   const std::int64_t limit = peak + peak / parts_that_count;
   std::int64_t bound = limit;
   for (int k = 0; k < most_attempts; ++k) {
-    memory_room room = smallest->room_below(bound);
-    std::unique_ptr<candidate> lighter = plan_copies(&room);
+    headroom spare = smallest->headroom_below(bound);
+    std::unique_ptr<candidate> lighter = plan_copies(&spare);
     if (lighter->copies.maps == 0 || lighter->copies.ops >= smallest->copies.ops) break;
     if (lighter->peak() <= limit) return lighter;
     bound -= lighter->peak() - limit;
@@ -333,8 +340,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     best->plan(request, device_bytes);
     const bool kept = request.budget_bytes > 0 && best->peak() <= request.budget_bytes;
     if (request.recompute && request.policy == "lossless" && !kept) {
-      const auto plan_copies = [&](memory_room* room) {
-        auto again = std::make_unique<candidate>(*best, request.min_bytes, room);
+      const auto plan_copies = [&](headroom* spare) {
+        auto again = std::make_unique<candidate>(*best, request.min_bytes, spare);
         if (again->copies.maps == 0) return again;
         again->analysis = analysed(again->graph(), again->sizes);
         again->keep_as_they_are();

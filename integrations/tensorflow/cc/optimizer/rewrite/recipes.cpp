@@ -118,7 +118,7 @@ bool recipes::can_copy(const source& s, std::int64_t map_bytes, int gate, int* o
   });
 }
 
-std::set<source> recipes::keep_what_fits(memory_room* room) {
+std::set<source> recipes::keep_what_fits(headroom* spare) {
   std::set<source> fitting;
   for (const int k : chosen_)
     for (const int node : copied_for(k))
@@ -137,7 +137,7 @@ std::set<source> recipes::keep_what_fits(memory_room* room) {
     const double now = worth(k);
     if (!best.empty() && now < best.top().first) {
       best.emplace(now, k);
-    } else if (fits(k, room)) {
+    } else if (fits(k, spare)) {
       kept_.insert(step_.blocks[at(k)].root);
       fitting.insert(step_.blocks[at(k)].root);
       chosen_.erase(k);
@@ -146,9 +146,9 @@ std::set<source> recipes::keep_what_fits(memory_room* room) {
   return fitting;
 }
 
-bool recipes::fits(int block, memory_room* room) const {
+bool recipes::fits(int block, headroom* spare) const {
   const stashed_block& b = step_.blocks[at(block)];
-  return room->take(b.root.node, first_reader(b).gate, b.size.bytes());
+  return spare->take(b.root.node, first_reader(b).gate, b.size.bytes());
 }
 
 std::int64_t recipes::spared_by(int block) {

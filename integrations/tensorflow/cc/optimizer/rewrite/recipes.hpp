@@ -12,7 +12,7 @@
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
-#include "optimizer/simulate/memory_room.hpp"
+#include "optimizer/plan/headroom.hpp"
 
 namespace stash_tf {
 
@@ -22,9 +22,9 @@ class recipes {
   recipes(const graph_view& graph, const step& analysis, const control_flow& flow, std::int64_t min_bytes,
           const tensor_sizes& sizes);
 
-  /// Lets maps stay that there is room for from the forward pass on, those first that spare the most work for
-  /// a byte. Work is what ops read and write. Returns them.
-  std::set<source> keep_what_fits(memory_room* room);
+  /// Lets maps stay that have enough headroom from the forward pass on, those first that spare the most work
+  /// for a byte. Work is what ops read and write. Returns them.
+  std::set<source> keep_what_fits(headroom* spare);
 
   /// Blocks to compute again, in the order of first_reader(): each from blocks that are kept.
   std::vector<int> blocks() const;
@@ -46,7 +46,7 @@ class recipes {
   std::int64_t work_of(int node) const;
   std::int64_t work_for(int block) const;
   std::int64_t spared_by(int block);
-  bool fits(int block, memory_room* room) const;
+  bool fits(int block, headroom* spare) const;
 
   const graph_view& graph_;
   const step& step_;

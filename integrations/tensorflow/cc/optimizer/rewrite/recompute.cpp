@@ -21,9 +21,9 @@ using tensorflow::NodeDef;
 class copier {
  public:
   // `result` holds a copy of the original.
-  copier(const graph_view& graph, const recipes& chosen, memory_room* room, tensor_sizes* sizes,
+  copier(const graph_view& graph, const recipes& chosen, headroom* spare, tensor_sizes* sizes,
          tensorflow::GraphDef* result)
-      : graph_(graph), chosen_(chosen), room_(room), sizes_(sizes), result_(result), names_(*result) {}
+      : graph_(graph), chosen_(chosen), spare_(spare), sizes_(sizes), result_(result), names_(*result) {}
 
   int ops() const { return ops_; }
 
@@ -46,7 +46,7 @@ class copier {
     int last_reader = -1;
   };
 
-  int later(int a, int b) const { return room_ == nullptr ? a : room_->later(a, b); }
+  int later(int a, int b) const { return spare_ == nullptr ? a : spare_->later(a, b); }
 
   copy& copied(const source& s) {
     const auto there = copies_.find(s.node);
@@ -76,12 +76,12 @@ class copier {
 
   // From its last reader until the turn of the map that is being copied.
   bool may_stay(const source& s, const copy& c) {
-    return room_ != nullptr && room_->take(c.last_reader, first_->gate, sizes_->find(s)->bytes());
+    return spare_ != nullptr && spare_->take(c.last_reader, first_->gate, sizes_->find(s)->bytes());
   }
 
   const graph_view& graph_;
   const recipes& chosen_;
-  memory_room* room_;
+  headroom* spare_;
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
   unused_names names_;
@@ -95,15 +95,15 @@ class copier {
 }  // namespace
 
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, std::int64_t min_bytes, memory_room* room, tensor_sizes* sizes,
+                     const control_flow& flow, std::int64_t min_bytes, headroom* spare, tensor_sizes* sizes,
                      tensorflow::GraphDef* result) {
   copied_ops done;
   recipes chosen(graph, analysis, flow, min_bytes, *sizes);
-  if (room != nullptr) done.kept = chosen.keep_what_fits(room);
+  if (spare != nullptr) done.kept = chosen.keep_what_fits(spare);
   const std::vector<int> blocks = chosen.blocks();
   if (blocks.empty()) return done;
   *result = original;
-  copier copy(graph, chosen, room, sizes, result);
+  copier copy(graph, chosen, spare, sizes, result);
   for (const int k : blocks) {
     copy.redirect(analysis.blocks[at(k)]);
     ++done.maps;

@@ -11,7 +11,7 @@
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
-#include "optimizer/simulate/memory_room.hpp"
+#include "optimizer/plan/headroom.hpp"
 
 namespace stash_tf {
 
@@ -20,7 +20,7 @@ struct copied_ops {
   int maps = 0;            ///< that the backward pass no longer reads
   int ops = 0;             ///< that were copied for them
   std::int64_t bytes = 0;  ///< of these maps
-  std::set<source> kept;   ///< maps that could be copied and stay, because there is room for them as they are
+  std::set<source> kept;   ///< other maps, which could go as well but do not raise the peak
 };
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
@@ -29,7 +29,7 @@ struct copied_ops {
 /// stay as they are. A copy waits for the gradient that the first reader of its map meets. The same ops read
 /// the same values, so every bit of the step is the same.
 ///
-/// `room`: what a step in which each map has copies of its own leaves free. Maps that fit in there stay, and
+/// `spare`: what a step in which each map has copies of its own leaves free. Maps that fit in there stay, and
 /// so do copies between the readers of several maps. Null: there is none, for the smallest peak.
 ///
 /// Left as they are: maps that lie in loops or are results of the function, and those of which one bit a
@@ -38,7 +38,7 @@ struct copied_ops {
 /// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
 /// `sizes`. `result` is written if there are any.
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, std::int64_t min_bytes, memory_room* room, tensor_sizes* sizes,
+                     const control_flow& flow, std::int64_t min_bytes, headroom* spare, tensor_sizes* sizes,
                      tensorflow::GraphDef* result);
 
 }  // namespace stash_tf

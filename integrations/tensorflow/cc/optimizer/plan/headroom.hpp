@@ -6,16 +6,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "optimizer/simulate/footprint.hpp"
-
 namespace stash_tf {
 
-/// What is free below a bound while each node of a simulated step runs.
-class memory_room {
+class headroom {
  public:
-  memory_room(const std::vector<simulated_op>& ran, std::int64_t bound);
+  /// Nodes in the order in which they run, and how many bytes are free while each of them does.
+  headroom(const std::vector<int>& order, std::vector<std::int64_t> free_bytes);
 
-  /// Whether it ran. Loops count by their first iteration.
+  /// Whether it runs. Loops count by their first iteration.
   bool knows(int node) const { return position(node) >= 0; }
   /// The later one of two nodes; -1 comes before all.
   int later(int node, int other) const { return position(node) > position(other) ? node : other; }
