@@ -195,12 +195,13 @@ class candidate {
   const graph_view* graph_ = nullptr;
 };
 
-// Copies run for the peak alone: what may stay below it, or little above, is not copied. `plan_copies` plans
-// a step with the headroom that is given.
+// Copies run for the peak alone: what may stay below it, or little above but not above `most`, is not copied.
+// `plan_copies` plans a step with the headroom that is given.
 template <class Plan>
-std::unique_ptr<candidate> with_less_work(std::unique_ptr<candidate> smallest, const Plan& plan_copies) {
+std::unique_ptr<candidate> with_less_work(std::unique_ptr<candidate> smallest, std::int64_t most,
+                                          const Plan& plan_copies) {
   const std::int64_t peak = smallest->peak();
-  const std::int64_t limit = peak + peak / parts_that_count;
+  const std::int64_t limit = std::min(std::max(peak, most), peak + peak / parts_that_count);
   std::int64_t bound = limit;
   for (int k = 0; k < most_attempts; ++k) {
     headroom spare = smallest->headroom_below(bound);
@@ -350,7 +351,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       };
       auto again = plan_copies(nullptr);
       if (again->copies.maps > 0 && again->peak() < best->peak())
-        best = with_less_work(std::move(again), plan_copies);
+        best = with_less_work(std::move(again),
+                              request.budget_bytes > 0 ? request.budget_bytes : best->peak(), plan_copies);
     }
     log->recomputed_maps = best->copies.maps;
     log->recomputed_ops = best->copies.ops;
