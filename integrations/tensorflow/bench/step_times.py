@@ -3,8 +3,9 @@
 """Time of a training step under the policies against plain TensorFlow's.
 
 Every policy has a process of its own, because settings and counters are per process; they take turns, a few steps each,
-in an order that changes from round to round, and only one works at a time. A second plain process shows the noise. A
-ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round).
+in an order that changes from round to round, and only one works at a time. A second plain process shows the noise, and
+under "lossless kept" no op runs again in the backward pass. A ratio is the median over the rounds of (median step of the
+policy / median step of plain TensorFlow in that round).
 
 `codecs/copy` compares the time within encoders and decoders with that of memcpy for the same bytes read and written, by
 as many threads, in the same process and turn, from and to memory that no cache holds."""
@@ -87,8 +88,9 @@ def work():
 
 class Worker:
     def __init__(self, model, policy, arguments, onednn, inter):
-        words, environment = run_pool.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
-                                          intra=arguments.intra, loop=arguments.loop)
+        name, *how = policy.split()
+        words, environment = run_pool.command(model, onednn=onednn, policy=name, inter=inter, intra=arguments.intra,
+                                              loop=arguments.loop, recompute="no" if "kept" in how else None)
         words[:1] = [sys.executable, str(Path(__file__).resolve()), "--worker"]
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -40,6 +40,53 @@ def gated():
         x = x + L.Dense(64)(L.Activation("silu")(L.Dense(128)(x)) * L.Dense(128)(x))
     return keras.Model(words, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
 
+def padded_and_squeezed():
+    x = image = keras.Input((32, 32, 3))
+    x = L.Conv2D(16, 3, padding="same", use_bias=False)(x)
+    for _ in range(2):
+        x = L.Activation("silu")(L.BatchNormalization()(L.Conv2D(48, 1, use_bias=False)(x)))
+        x = L.DepthwiseConv2D(3, strides=2, use_bias=False)(L.ZeroPadding2D(((0, 1), (0, 1)))(x))
+        x = L.Activation("silu")(L.BatchNormalization()(x))
+        weights = L.Dense(48, activation="sigmoid")(L.Dense(4, activation="silu")(L.GlobalAveragePooling2D(keepdims=True)(x)))
+        x = L.BatchNormalization()(L.Conv2D(16, 1, use_bias=False)(x * weights))
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+def residuals():
+    x = image = keras.Input((32, 32, 3))
+    x = L.Conv2D(32, 1)(x)
+    for _ in range(3):
+        y = L.ReLU()(L.BatchNormalization()(L.Conv2D(16, 1)(x)))
+        x = L.ReLU()(L.Add()([x, L.BatchNormalization()(L.Conv2D(32, 1)(y))]))
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+def convnext():
+    x = image = keras.Input((32, 32, 3))
+    x = L.LayerNormalization(epsilon=1e-6)(L.Conv2D(32, 2, strides=2)(x))
+    for _ in range(3):
+        y = L.LayerNormalization(epsilon=1e-6)(L.DepthwiseConv2D(7, padding="same")(x))
+        y = L.Dense(32)(L.Dense(128, activation="gelu")(y))
+        x = x + L.Rescaling(0.5)(y)
+    return keras.Model(image, L.Dense(10)(L.LayerNormalization()(L.GlobalAveragePooling2D()(x))))
+
+def vision_transformer():
+    x = image = keras.Input((32, 32, 3))
+    x = L.Reshape((64, 64))(L.Conv2D(64, 4, strides=4)(x))
+    x = x + L.Embedding(64, 64)(keras.ops.arange(64))
+    for _ in range(3):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(4, 16)(y, y)
+        y = L.Dense(256, activation="gelu")(L.LayerNormalization()(x))
+        x = x + L.Dense(64)(L.Dropout(0.1, seed=7)(y))
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling1D()(L.LayerNormalization()(x))))
+
+def densely_connected():
+    x = image = keras.Input((32, 32, 3))
+    x = L.Conv2D(16, 1)(x)
+    for _ in range(4):
+        y = L.Conv2D(16, 1)(L.Activation("silu")(L.BatchNormalization()(x)))
+        x = L.Concatenate()([x, L.Activation("silu")(L.BatchNormalization()(y))])
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
 def trained(build, recompute, steps=6):
     "Losses and weights bit by bit, and the report; recompute None: without Stash."
     keras.backend.clear_session()  # names begin anew: TensorFlow sorts the terms of some sums by them
@@ -58,7 +105,8 @@ def trained(build, recompute, steps=6):
     weights = b"".join(np.asarray(weight).tobytes() for weight in model.weights)
     return losses, hashlib.sha256(weights).hexdigest(), report
 """
-MODELS = ("conv_norm_silu", slow("inverted_residuals"), slow("transformer"), slow("gated"))
+MODELS = ("conv_norm_silu", "padded_and_squeezed", slow("inverted_residuals"), slow("residuals"), slow("convnext"),
+          slow("vision_transformer"), slow("densely_connected"), slow("transformer"), slow("gated"))
 
 
 @pytest.mark.parametrize("onednn", ("0", slow("1")))
@@ -148,7 +196,11 @@ def maps_and_gradient(made, recompute):
 OPS = ("a + b", "a - b", "a * b", "a / (b * b + 1.0)", "tf.maximum(a, b)", "tf.minimum(a, b)", "tf.sigmoid(a)", "tf.tanh(a)",
        "tf.exp(-a * a)", "tf.math.erf(a)", "tf.math.erfc(a)", "tf.math.log1p(a * a)", "tf.sqrt(a * a + 1.0)",
        "tf.math.rsqrt(a * a + 1.0)", "tf.nn.softplus(a)", "tf.nn.softsign(a)", "tf.nn.elu(a)", "tf.nn.selu(a)", "tf.abs(a)",
-       "tf.where(a > b, a, b)", "tf.math.squared_difference(a, b)", "tf.math.divide_no_nan(a, b)", "tf.math.expm1(-a * a)")
+       "tf.where(a > b, a, b)", "tf.math.squared_difference(a, b)", "tf.math.divide_no_nan(a, b)", "tf.math.expm1(-a * a)",
+       "tf.add_n([a * a, b * b, a * b])", "tf.pad(a * a, [[0, 64], [0, 0]])", "tf.pad(a * a, [[64, 0], [0, 0]], 'REFLECT')",
+       "tf.pad(tf.tanh(a), [[0, 64], [0, 0]], constant_values=1.5)", "tf.concat([a * a, b * b], 0)",
+       "tf.reshape(tf.transpose(tf.reshape(a * a, (-1, 64, 64)), (0, 2, 1)), (-1, 64))")
+MOVES = tuple(text for text in OPS if any(word in text for word in ("add_n", "pad", "concat", "transpose")))
 
 
 def test_every_op_gives_the_same_bits_again(python):
@@ -166,6 +218,7 @@ def test_every_op_gives_the_same_bits_again(python):
     found = python(FUNCTION, f"OPS = {json.dumps(OPS)!r}", code)
     assert [text for text, (same, _) in found.items() if not same] == []
     assert sum(copied for _, copied in found.values()) >= len(OPS) // 2
+    assert all(found[text][1] for text in MOVES)
 
 
 def test_what_is_random_or_costs_more_is_kept(python):

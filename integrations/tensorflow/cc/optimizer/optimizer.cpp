@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -24,6 +25,7 @@
 #include "optimizer/driver/settings.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/shapes.hpp"
+#include "optimizer/plan/headroom.hpp"
 #include "optimizer/rewrite/check.hpp"
 #include "optimizer/rewrite/ordering.hpp"
 #include "optimizer/rewrite/recompute.hpp"
@@ -49,6 +51,8 @@ using tensorflow::grappler::GrapplerItem;
 
 // Sums of gradients that cannot save this part of the peak stay as they are.
 constexpr std::int64_t parts_that_count = 64;
+// To find out what need not be copied: each is a plan of the step.
+constexpr int most_attempts = 2;
 
 // TensorFlow's word for "nothing to do"; any other error it writes to stderr and forgets as well.
 absl::Status nothing_to_do(const std::string& why) {
@@ -132,8 +136,9 @@ class candidate {
 
   // The graph of another one in which cheap ops run again, if copies.maps > 0; `analysis` is the caller's to
   // fill in.
-  candidate(const candidate& kept, std::int64_t min_bytes) : sizes(kept.sizes) {
-    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, &sizes, &copied_);
+  candidate(const candidate& kept, std::int64_t min_bytes, headroom* spare) : sizes(kept.sizes) {
+    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, spare, &sizes,
+                       &copied_);
     if (copies.maps == 0) return;
     original_ = &copied_;
     graph_ = &own_.emplace(copied_);
@@ -148,12 +153,32 @@ class candidate {
     return {*original_, *graph_, analysis, sizes, *flow, ordered, request, device_bytes};
   }
 
+  // Encoding what has its headroom would take time for nothing.
+  void keep_as_they_are() {
+    for (stashed_block& b : analysis.blocks)
+      if (copies.kept.count(b.root) != 0 && b.raw_because.empty())
+        b.raw_because = "it does not raise the peak";
+  }
+
   void plan(const settings& request, std::int64_t device_bytes) {
     if (analysis.order.size() != at(graph_->size()))
       throw std::runtime_error("ops that run again make a cycle");
     flow.emplace(*graph_, analysis.order);
     ordered = order_backward_pass(*graph_, analysis, sizes, *flow);
     result = best_graph(context(request, device_bytes));
+  }
+
+  // What the step leaves free below a bound.
+  headroom headroom_below(std::int64_t bound) const {
+    std::vector<simulated_op> ran;
+    simulated_footprint(graph_view(result.graph.graph), *graph_, sizes, analysis, result.chosen, {}, &ran);
+    std::vector<int> order;
+    std::vector<std::int64_t> free;
+    for (const simulated_op& op : ran) {
+      order.push_back(op.node);
+      free.push_back(bound - op.live);
+    }
+    return {order, std::move(free)};
   }
 
   tensor_sizes sizes;
@@ -169,6 +194,24 @@ class candidate {
   const GraphDef* original_ = nullptr;
   const graph_view* graph_ = nullptr;
 };
+
+// Copies run for the peak alone: what may stay below it, or little above but not above `most`, is not copied.
+// `plan_copies` plans a step with the headroom that is given.
+template <class Plan>
+std::unique_ptr<candidate> with_less_work(std::unique_ptr<candidate> smallest, std::int64_t most,
+                                          const Plan& plan_copies) {
+  const std::int64_t peak = smallest->peak();
+  const std::int64_t limit = std::min(std::max(peak, most), peak + peak / parts_that_count);
+  std::int64_t bound = limit;
+  for (int k = 0; k < most_attempts; ++k) {
+    headroom spare = smallest->headroom_below(bound);
+    std::unique_ptr<candidate> lighter = plan_copies(&spare);
+    if (lighter->copies.maps == 0 || lighter->copies.ops >= smallest->copies.ops) break;
+    if (lighter->peak() <= limit) return lighter;
+    bound -= lighter->peak() - limit;
+  }
+  return smallest;
+}
 
 class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
@@ -298,12 +341,18 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     best->plan(request, device_bytes);
     const bool kept = request.budget_bytes > 0 && best->peak() <= request.budget_bytes;
     if (request.recompute && request.policy == "lossless" && !kept) {
-      auto again = std::make_unique<candidate>(*best, request.min_bytes);
-      if (again->copies.maps > 0) {
+      const auto plan_copies = [&](headroom* spare) {
+        auto again = std::make_unique<candidate>(*best, request.min_bytes, spare);
+        if (again->copies.maps == 0) return again;
         again->analysis = analysed(again->graph(), again->sizes);
+        again->keep_as_they_are();
         again->plan(request, device_bytes);
-        if (again->peak() < best->peak()) best = std::move(again);
-      }
+        return again;
+      };
+      auto again = plan_copies(nullptr);
+      if (again->copies.maps > 0 && again->peak() < best->peak())
+        best = with_less_work(std::move(again),
+                              request.budget_bytes > 0 ? request.budget_bytes : best->peak(), plan_copies);
     }
     log->recomputed_maps = best->copies.maps;
     log->recomputed_ops = best->copies.ops;

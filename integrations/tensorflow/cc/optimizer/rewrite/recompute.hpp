@@ -5,11 +5,13 @@
 /// an activation after a convolution leave three maps of which one has to stay.
 
 #include <cstdint>
+#include <set>
 
 #include "optimizer/analyse/step.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
+#include "optimizer/plan/headroom.hpp"
 
 namespace stash_tf {
 
@@ -18,13 +20,17 @@ struct copied_ops {
   int maps = 0;            ///< that the backward pass no longer reads
   int ops = 0;             ///< that were copied for them
   std::int64_t bytes = 0;  ///< of these maps
+  std::set<source> kept;   ///< other maps, which could go as well but do not raise the peak
 };
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
-/// element-wise, deterministic ops without state, at most eight for a map, whose large inputs are other maps
-/// that the backward pass reads for their values; small tensors, as a norm's factors, stay as they are. A
-/// copy waits for the gradient that the first reader of its map meets. The same ops read the same values, so
-/// every bit of the step is the same.
+/// deterministic ops without state, element-wise or moving elements, at most eight for a map, whose large
+/// inputs are other maps that the backward pass reads for their values; small tensors, as a norm's factors,
+/// stay as they are. A copy waits for the gradient that the first reader of its map meets. The same ops read
+/// the same values, so every bit of the step is the same.
+///
+/// `spare`: what a step in which each map has copies of its own leaves free. Maps that fit in there stay, and
+/// so do copies between the readers of several maps. Null: there is none, for the smallest peak.
 ///
 /// Left as they are: maps that lie in loops or are results of the function, and those of which one bit a
 /// value or a window's index is enough.
@@ -32,7 +38,7 @@ struct copied_ops {
 /// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
 /// `sizes`. `result` is written if there are any.
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, std::int64_t min_bytes, tensor_sizes* sizes,
+                     const control_flow& flow, std::int64_t min_bytes, headroom* spare, tensor_sizes* sizes,
                      tensorflow::GraphDef* result);
 
 }  // namespace stash_tf

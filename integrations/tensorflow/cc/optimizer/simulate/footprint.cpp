@@ -116,13 +116,14 @@ class simulation {
     const int i = t.node;
     const std::int64_t workspace = workspace_of(i);
     const std::int64_t before = buffers_.live_bytes();
-    simulated_op now{i, 0, largest_input(t)};
+    simulated_op now{i, 0, largest_input(t), 0};
     if (!lists_.run(t)) now.takes = make_outputs(t);
     now.takes += workspace + buffers_.live_bytes() - before;
     now.holds = std::max(now.holds, now.takes);
+    now.live = buffers_.live_bytes() + workspace;
     if (ran_ != nullptr && iterations_.is_first(t.run)) ran_->push_back(now);
-    if (buffers_.live_bytes() + workspace > peak_.peak_bytes) {
-      peak_.peak_bytes = buffers_.live_bytes() + workspace;
+    if (now.live > peak_.peak_bytes) {
+      peak_.peak_bytes = now.live;
       kept_for_bits_ = kept_for_bits();
     }
     peak_.host_bytes = std::max(peak_.host_bytes, buffers_.host_bytes());

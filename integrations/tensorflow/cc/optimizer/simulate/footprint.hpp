@@ -65,6 +65,7 @@ struct simulated_op {
   /// Bytes of new memory, with workspace; also where only this order lets it write over an input.
   std::int64_t takes = 0;
   std::int64_t holds = 0;  ///< the largest of its inputs and outputs
+  std::int64_t live = 0;   ///< all that is there while it runs, with workspace
 };
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/rewrite/recipes.hpp"
+
+#include <algorithm>
+#include <queue>
+#include <string>
+#include <utility>
+
+#include "optimizer/graph/needs.hpp"
+#include "optimizer/graph/views.hpp"
+
+namespace stash_tf {
+
+namespace {
+
+constexpr int most_ops = 8;  // for one map
+
+// A tensor so much smaller than the map is kept for it: factors and offsets of channels.
+constexpr std::int64_t small_part = 16;
+
+// One pass over the elements each, which it computes or moves, one output, the same bits whenever they run.
+bool is_cheap(const std::string& op) {
+  static const std::set<std::string> ops = {
+      // of one value
+      "Abs", "Cast", "Elu", "Erf", "Erfc", "Exp", "Expm1", "Floor", "Inv", "LeakyRelu", "Log", "Log1p",
+      "LogicalNot", "Neg", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus",
+      "Softsign", "Sqrt", "Square", "Tanh", "_UnaryOpsComposition",
+      // of two and more
+      "Add", "AddN", "AddV2", "BiasAdd", "DivNoNan", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual",
+      "LogicalAnd", "LogicalOr", "Maximum", "Minimum", "Mul", "MulNoNan", "NotEqual", "RealDiv", "Select",
+      "SelectV2", "SquaredDifference", "Sub",
+      // that move elements
+      "ConcatV2", "MirrorPad", "Pad", "PadV2", "Transpose"};
+  return ops.count(op) != 0;
+}
+
+}  // namespace
+
+recipes::recipes(const graph_view& graph, const step& analysis, const control_flow& flow,
+                 std::int64_t min_bytes, const tensor_sizes& sizes)
+    : graph_(graph),
+      step_(analysis),
+      flow_(flow),
+      min_bytes_(min_bytes),
+      sizes_(sizes),
+      rank_(graph.positions(analysis.order)) {
+  for (const pooling& p : analysis.poolings)
+    by_index_.insert({p.backward, p.relu_backward});
+  choose();
+}
+
+void recipes::choose() {
+  std::vector<int> blocks;
+  for (std::size_t k = 0; k < step_.blocks.size(); ++k)
+    blocks.push_back(static_cast<int>(k));
+  std::sort(blocks.begin(), blocks.end(), [&](int a, int b) { return position(a) < position(b); });
+  for (const int k : blocks) {
+    const stashed_block& b = step_.blocks[at(k)];
+    if (may_go(b)) {
+      chosen_.insert(k);
+    } else if (has_values(b)) {
+      kept_.insert(b.root);
+    }
+  }
+}
+
+std::vector<int> recipes::blocks() const {
+  std::vector<int> blocks(chosen_.begin(), chosen_.end());
+  const auto turn = [&](int k) { return rank_[at(first_reader(step_.blocks[at(k)]).node)]; };
+  std::stable_sort(blocks.begin(), blocks.end(), [&](int a, int b) { return turn(a) < turn(b); });
+  return blocks;
+}
+
+bool recipes::stays(const source& s, std::int64_t map_bytes) const {
+  const source root = root_of(graph_, s);
+  if (kept_.count(root) != 0 || graph_.op(root.node) == "Const") return true;
+  const tensor_size* size = sizes_.find(s);
+  return size != nullptr && (size->bytes() < min_bytes_ || size->bytes() * small_part <= map_bytes);
+}
+
+const stash_reader& recipes::first_reader(const stashed_block& b) const {
+  return *std::min_element(
+      b.readers.begin(), b.readers.end(),
+      [&](const stash_reader& x, const stash_reader& y) { return rank_[at(x.node)] < rank_[at(y.node)]; });
+}
+
+// Whether somebody reads its values, so that keeping them is no more than what happens anyway.
+bool recipes::has_values(const stashed_block& b) const {
+  return std::any_of(b.readers.begin(), b.readers.end(), [&](const stash_reader& r) {
+    return bits_for(graph_, r).empty() && by_index_.count(r.node) == 0;
+  });
+}
+
+bool recipes::may_go(const stashed_block& b) const {
+  if (!b.raw_because.empty() || b.size.type == tensorflow::DT_BOOL || !has_values(b) ||
+      flow_.frame(b.root.node) != 0)
+    return false;
+  for (const stash_reader& r : b.readers)
+    if (by_index_.count(r.node) != 0 || flow_.frame(r.node) != 0 || !flow_.may_wait(r.node, b.root.node))
+      return false;
+  const stash_reader& first = first_reader(b);
+  if (first.gate < 0 || rank_[at(first.gate)] >= rank_[at(first.node)]) return false;
+  int ops = 0;
+  return can_copy(b.root, b.size.bytes(), first.gate, &ops);
+}
+
+bool recipes::can_copy(const source& s, std::int64_t map_bytes, int gate, int* ops) const {
+  if (s.is_control() || s.port != 0) return false;
+  const std::string& op = graph_.op(s.node);
+  const bool view = is_alias(op);
+  if ((!view && (!is_cheap(op) || ++*ops > most_ops)) || is_held_elsewhere(op) ||
+      step_.backward[at(s.node)] || flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) ||
+      sizes_.find(s) == nullptr)
+    return false;
+  const std::vector<source>& inputs = graph_.inputs(s.node);
+  return std::all_of(inputs.begin(), inputs.end(), [&](const source& in) {
+    return in.is_control() || stays(in, map_bytes) || can_copy(in, map_bytes, gate, ops);
+  });
+}
+
+std::set<source> recipes::keep_what_fits(headroom* spare) {
+  std::set<source> fitting;
+  for (const int k : chosen_)
+    for (const int node : copied_for(k))
+      users_[node].push_back(k);
+  // What a map spares only falls as others stay: one that still spares the most when it is looked at again is
+  // the best one.
+  std::priority_queue<std::pair<double, int>> best;
+  const auto worth = [&](int k) {
+    return static_cast<double>(spared_by(k)) / static_cast<double>(step_.blocks[at(k)].size.bytes());
+  };
+  for (const int k : chosen_)
+    best.emplace(worth(k), k);
+  while (!best.empty()) {
+    const int k = best.top().second;
+    best.pop();
+    const double now = worth(k);
+    if (!best.empty() && now < best.top().first) {
+      best.emplace(now, k);
+    } else if (fits(k, spare)) {
+      kept_.insert(step_.blocks[at(k)].root);
+      fitting.insert(step_.blocks[at(k)].root);
+      chosen_.erase(k);
+    }
+  }
+  return fitting;
+}
+
+bool recipes::fits(int block, headroom* spare) const {
+  const stashed_block& b = step_.blocks[at(block)];
+  return spare->take(b.root.node, first_reader(b).gate, b.size.bytes());
+}
+
+std::int64_t recipes::spared_by(int block) {
+  const source root = step_.blocks[at(block)].root;
+  const std::vector<int>& users = users_[root.node];
+  const auto work = [&] {
+    std::int64_t sum = 0;
+    for (const int k : users)
+      if (chosen_.count(k) != 0) sum += work_for(k);
+    return sum;
+  };
+  const std::int64_t before = work();
+  kept_.insert(root);
+  const std::int64_t after = work();
+  kept_.erase(root);
+  return before - after;
+}
+
+std::int64_t recipes::work_for(int block) const {
+  std::int64_t sum = 0;
+  for (const int node : copied_for(block))
+    sum += work_of(node);
+  return sum;
+}
+
+std::int64_t recipes::work_of(int node) const {
+  if (is_alias(graph_.op(node))) return 0;
+  std::int64_t bytes = sizes_.find({node, 0})->bytes();
+  for (const source& in : graph_.inputs(node))
+    if (const tensor_size* size = in.is_control() ? nullptr : sizes_.find(in); size != nullptr)
+      bytes += size->bytes();
+  return bytes;
+}
+
+std::set<int> recipes::copied_for(int block) const {
+  const stashed_block& b = step_.blocks[at(block)];
+  std::set<int> nodes;
+  if (!stays(b.root, b.size.bytes())) add_copied(b.root, b.size.bytes(), &nodes);
+  return nodes;
+}
+
+void recipes::add_copied(const source& s, std::int64_t map_bytes, std::set<int>* nodes) const {
+  if (!nodes->insert(s.node).second) return;
+  for (const source& in : graph_.inputs(s.node))
+    if (!in.is_control() && !stays(in, map_bytes)) add_copied(in, map_bytes, nodes);
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Which maps the backward pass computes again, and of what.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "optimizer/analyse/step.hpp"
+#include "optimizer/graph/control_flow.hpp"
+#include "optimizer/graph/graph_view.hpp"
+#include "optimizer/graph/shapes.hpp"
+#include "optimizer/plan/headroom.hpp"
+
+namespace stash_tf {
+
+class recipes {
+ public:
+  /// What is given must outlive it.
+  recipes(const graph_view& graph, const step& analysis, const control_flow& flow, std::int64_t min_bytes,
+          const tensor_sizes& sizes);
+
+  /// Lets maps stay that have enough headroom from the forward pass on, those first that spare the most work
+  /// for a byte. Work is what ops read and write. Returns them.
+  std::set<source> keep_what_fits(headroom* spare);
+
+  /// Blocks to compute again, in the order of first_reader(): each from blocks that are kept.
+  std::vector<int> blocks() const;
+
+  /// Nobody has to copy what makes this tensor: it stays for the backward pass.
+  bool stays(const source& s, std::int64_t map_bytes) const;
+
+  /// The reader whose turn comes first.
+  const stash_reader& first_reader(const stashed_block& b) const;
+
+ private:
+  void choose();
+  int position(int block) const { return rank_[at(step_.blocks[at(block)].root.node)]; }
+  bool has_values(const stashed_block& b) const;
+  bool may_go(const stashed_block& b) const;
+  bool can_copy(const source& s, std::int64_t map_bytes, int gate, int* ops) const;
+  std::set<int> copied_for(int block) const;
+  void add_copied(const source& s, std::int64_t map_bytes, std::set<int>* nodes) const;
+  std::int64_t work_of(int node) const;
+  std::int64_t work_for(int block) const;
+  std::int64_t spared_by(int block);
+  bool fits(int block, headroom* spare) const;
+
+  const graph_view& graph_;
+  const step& step_;
+  const control_flow& flow_;
+  const std::int64_t min_bytes_;
+  const tensor_sizes& sizes_;
+  const std::vector<int> rank_;
+  std::set<int> by_index_;  // backward ops that an index of each window or a code serves
+  std::set<source> kept_;
+  std::set<int> chosen_;
+  std::map<int, std::vector<int>> users_;  // blocks, by node that is copied for them
+};
+
+}  // namespace stash_tf
