@@ -2,7 +2,8 @@
 #pragma once
 /// \file
 /// The planner for callers that have their own graphs: text in, text out. Formats: docs/graph.md,
-/// docs/plan.md.
+/// docs/plan.md. Results, and what is refused, depend neither on the rounding nor on the denormal mode of the
+/// calling thread, which it keeps.
 
 #include <cstdint>
 #include <string>
@@ -23,8 +24,8 @@ struct planning_options {
   std::string_view values{};
   std::int64_t budget_bytes = 0;  ///< on everything of the step, parameters included; 0: smallest peak
   std::string_view force{};       ///< an encoding or "recompute": used wherever it is legal; empty: nothing
-  double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
-  double overflow_share = 0.01;   ///< overflow arena: share of the sum of all sparse payloads
+  double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots; 0 to 1000
+  double overflow_share = 0.01;   ///< overflow arena: share of the sum of all sparse payloads; 0 to 1000
   std::int32_t threads = 1;       ///< noted in the plan, whose workspaces may depend on it
   std::string_view machine{};     ///< noted in the plan
   /// A machine to plan for: a name or a JSON object of docs/machines.md. The plan is then the fastest found

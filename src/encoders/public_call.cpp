@@ -36,15 +36,12 @@ bool rounds_to_nearest() noexcept {
   return std::fegetround() == FE_TONEAREST;
 }
 
-class default_rounding {
+class restored_mode {
  public:
-  default_rounding() noexcept {
-    std::fegetenv(&before_);
-    std::fesetround(FE_TONEAREST);
-  }
-  ~default_rounding() { std::fesetenv(&before_); }
-  default_rounding(const default_rounding&) = delete;
-  default_rounding& operator=(const default_rounding&) = delete;
+  restored_mode() noexcept { std::fegetenv(&before_); }
+  ~restored_mode() { std::fesetenv(&before_); }
+  restored_mode(const restored_mode&) = delete;
+  restored_mode& operator=(const restored_mode&) = delete;
 
  private:
   std::fenv_t before_;
@@ -69,7 +66,14 @@ void rethrow(std::string_view function) {
 
 void call_in_default_rounding(void (*body)(void* state), void* state) {
   if (rounds_to_nearest()) return body(state);
-  const default_rounding mode;
+  const restored_mode mode;
+  std::fesetround(FE_TONEAREST);
+  body(state);
+}
+
+void call_in_default_arithmetic(void (*body)(void* state), void* state) {
+  const restored_mode mode;
+  std::fesetenv(FE_DFL_ENV);  // where processors have modes for denormals, C libraries set these as well
   body(state);
 }
 

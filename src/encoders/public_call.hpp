@@ -19,19 +19,32 @@ namespace stash::detail {
 /// move no arithmetic.
 void call_in_default_rounding(void (*body)(void* state), void* state);
 
-/// The same; returns what the body does.
-template <class Body>
-auto in_default_rounding(const Body& body) {
+/// The same in the mode of FE_DFL_ENV: denormals are numbers, too, and no exception traps.
+void call_in_default_arithmetic(void (*body)(void* state), void* state);
+
+/// What the body returns when `Call`, one of those above, runs it.
+template <auto Call, class Body>
+auto result_of(const Body& body) {
   using result = std::invoke_result_t<const Body&>;
   if constexpr (std::is_void_v<result>) {
     const Body* state = &body;
-    call_in_default_rounding([](void* b) { (**static_cast<const Body**>(b))(); }, &state);
+    Call([](void* b) { (**static_cast<const Body**>(b))(); }, &state);
   } else {
     std::optional<result> found;
     const auto keep = [&] { found.emplace(body()); };
-    in_default_rounding(keep);
+    result_of<Call>(keep);
     return std::move(*found);
   }
+}
+
+template <class Body>
+auto in_default_rounding(const Body& body) {
+  return result_of<call_in_default_rounding>(body);
+}
+
+template <class Body>
+auto in_default_arithmetic(const Body& body) {
+  return result_of<call_in_default_arithmetic>(body);
 }
 
 }  // namespace stash::detail

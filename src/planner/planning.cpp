@@ -109,7 +109,7 @@ planner::plan_options parsed(const planning_options& options) {
 }  // namespace
 
 std::string plan_graph(std::string_view graph_json, const planning_options& options) try {
-  return detail::in_default_rounding([&] {
+  return detail::in_default_arithmetic([&] {
     const planner::plan_options o = parsed(options);
     const planner::graph g =
         naming("plan_graph", "graph_json", "text", [&] { return planner::graph_from_json(graph_json); });
@@ -120,7 +120,7 @@ std::string plan_graph(std::string_view graph_json, const planning_options& opti
 }
 
 std::string verify_plan(std::string_view plan_json) try {
-  return detail::in_default_rounding([&] {
+  return detail::in_default_arithmetic([&] {
     std::string text;
     for (const planner::plan_finding& f : planner::validate(parse_plan("verify_plan", plan_json)))
       text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
@@ -131,7 +131,7 @@ std::string verify_plan(std::string_view plan_json) try {
 }
 
 std::string explain_plan(std::string_view plan_json) try {
-  return detail::in_default_rounding([&] {
+  return detail::in_default_arithmetic([&] {
     const planner::plan p = parse_plan("explain_plan", plan_json);
     if (const auto findings = planner::validate(p); !findings.empty()) {
       throw error(errc::bad_format,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <functional>
 #include <utility>
 
 #include "c_api/support.hpp"
@@ -267,10 +268,60 @@ TEST(planning, a_denormal_share_is_not_the_default) {
     stash_free_text(text);
     return plan;
   };
-  // A negative share is none, and this is what the denormal is written as in that mode.
-  const std::string expected = planned(-1);
+  const std::string expected = planned(1e-310), none = planned(-1);
   const denormals_are_zero mode;
-  EXPECT_EQ(planned(1e-310), expected);
+  EXPECT_TRUE(planned(1e-310) == expected);
+  EXPECT_TRUE(planned(-1e-310) == none);
+}
+
+/// Whether the thread takes denormals for zeros. The compiler must not know the value.
+bool takes_denormals_for_zeros() {
+  volatile double denormal = 1e-310;
+  return denormal == 0.0;
+}
+
+TEST(planning, denormal_modes_do_not_change_plans) {
+  if (!denormals_are_zero::works) GTEST_SKIP() << "no such mode";
+  const std::string graph = small_graph_text();
+  const stash::planning_options options{
+      .slot_margin = 1e-310, .overflow_share = 1e-310, .model = "a100", .swap = true, .evaluations = 20};
+  const std::string expected = stash::plan_graph(graph, options);
+  const std::string explained = stash::explain_plan(expected);
+  EXPECT_NE(expected.find("1e-310"), std::string::npos);
+  const denormals_are_zero mode;
+  EXPECT_TRUE(stash::plan_graph(graph, options) == expected);
+  EXPECT_EQ(stash::verify_plan(expected), "");
+  EXPECT_TRUE(stash::explain_plan(expected) == explained);
+  EXPECT_TRUE(takes_denormals_for_zeros());
+}
+
+// In a thread that takes denormals for zeros they are not below zero.
+TEST(planning, negative_denormals_are_refused_in_every_mode) {
+  if (!denormals_are_zero::works) GTEST_SKIP() << "no such mode";
+  const std::string graph = small_graph_text();
+  const auto changed = [](std::string text, std::string_view field) {
+    const std::size_t at = text.find(field);
+    if (at == std::string::npos) return std::string(field) + " is missing";
+    const std::size_t number = at + field.size();
+    return text.replace(number, text.find_first_of(",}", number) - number, "-1e-310");
+  };
+  const std::string bad_graph = changed(graph, "\"density\":");
+  const std::string bad_plan = changed(stash::plan_graph(graph), "\"slot_margin\":");
+  std::string bad_model = stash::planner::to_json(stash::planner::find_machine("a100"));
+  bad_model = changed(std::move(bad_model), "\"link_latency_seconds\":");
+  const std::function<void()> calls[] = {[&] { stash::plan_graph(graph, {.slot_margin = -1e-310}); },
+                                         [&] { stash::plan_graph(graph, {.overflow_share = -1e-310}); },
+                                         [&] { stash::plan_graph(graph, {.model = bad_model}); },
+                                         [&] { stash::plan_graph(bad_graph); },
+                                         [&] { stash::verify_plan(bad_plan); },
+                                         [&] { stash::explain_plan(bad_plan); }};
+  for (const auto& call : calls) {
+    const std::string expected = message_of(call);
+    EXPECT_NE(expected.find("got -1e-310"), std::string::npos) << expected;
+    const denormals_are_zero mode;
+    EXPECT_EQ(message_of(call), expected);
+    EXPECT_TRUE(takes_denormals_for_zeros());
+  }
 }
 
 TEST(planning, every_allocation_may_fail) {
