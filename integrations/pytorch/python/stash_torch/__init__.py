@@ -11,8 +11,14 @@
 
 import torch
 
-if not hasattr(torch.autograd.graph, "node_creation_hook"):
-    raise ImportError(f"stash_torch: torch: expected version 2.14 or newer, got {torch.__version__}")
+# The hook is public since 2.14; the others are torch's own affair, and one of them may go with any release.
+_missing = [name for owner, name in [
+    (torch.autograd.graph, "node_creation_hook"), (torch._C, "_current_autograd_node"),
+    (torch._C, "_current_graph_task_id"), (torch._C._autograd, "_top_saved_tensors_default_hooks")]
+    if not hasattr(owner, name)]
+if _missing:
+    raise ImportError(f"stash_torch: torch: expected version 2.14 or 2.15, got {torch.__version__} without "
+                      + ", ".join(_missing))
 
 from .session import Session  # noqa: E402
 
