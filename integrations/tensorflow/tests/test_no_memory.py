@@ -74,6 +74,7 @@ def failing_tensor(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lossless", "fp8"])
 def test_every_allocation_of_a_tensor_may_fail(python, failing_tensor, policy):
     same, count, refused, others, ops = python(STEP, ATTEMPTS, POLICY=policy, LD_PRELOAD=str(failing_tensor))
