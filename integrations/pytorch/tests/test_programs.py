@@ -59,21 +59,8 @@ def test_branches_that_change_from_step_to_step():
     assert session.counts["steps"] >= 4
 
 
-def test_checkpoint_inside_is_left_alone():
-    class Network(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = models.UNet()
-            self.block = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.SiLU())
-
-        def forward(self, x):
-            return self.net(checkpoint(self.block, x, use_reentrant=False))
-
-    session = assert_same(Network(), batches())
-    assert session.counts["steps"] == 3
-
-
-def test_reentrant_checkpoint_inside():
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint_inside_is_left_alone(reentrant):
     class Network(nn.Module):
         def __init__(self):
             super().__init__()
@@ -81,7 +68,7 @@ def test_reentrant_checkpoint_inside():
             self.block = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.SiLU())
 
         def forward(self, x):
-            return self.net(checkpoint(self.block, self.first(x), use_reentrant=True))
+            return self.net(checkpoint(self.block, self.first(x) if reentrant else x, use_reentrant=reentrant))
 
     session = assert_same(Network(), batches())
     assert session.counts["steps"] == 3
@@ -300,3 +287,47 @@ def test_report_names_savers_and_forms():
 def test_wrong_arguments(arguments, error, text):
     with pytest.raises(error, match=text):
         stash_torch.compress(*arguments)
+
+
+def test_backward_after_the_block():
+    """In a recorded step, and in one that follows the plan."""
+    network, plain = models.UNet(), models.UNet()
+    plain.load_state_dict(network.state_dict())
+    x, target = models.batch(2, 32)
+    session = stash_torch.compress(network)
+    for _ in range(2):
+        for each in (network, plain):
+            each.zero_grad()
+        with session:
+            loss = classify(network, x, target)
+        loss.backward()
+        with session:
+            classify(network, x, target).backward()
+        for _ in range(2):
+            classify(plain, x, target).backward()
+        for a, b in zip(network.parameters(), plain.parameters()):
+            assert torch.equal(a.grad, b.grad)
+    assert not session.counts["failures"]
+
+
+@pytest.mark.parametrize("name, part", [("stash_torch.step.Recorder", "add"), ("stash_torch.replay.Replay", "node"),
+                                        ("stash_torch.choose.Chooser", "plan")])
+def test_a_failure_of_ours_is_not_one_of_the_step(monkeypatch, name, part):
+    def fails(*_):
+        raise ValueError("made to fail")
+
+    network, plain = models.UNet(), models.UNet()
+    plain.load_state_dict(network.state_dict())
+    x, target = models.batch(2, 32)
+    with stash_torch.compress(network) as session:
+        if part == "node":  # there has to be a plan to follow
+            classify(network, x, target).backward()
+        monkeypatch.setattr(f"{name}.{part}", fails)
+        classify(network, x, target).backward()
+        monkeypatch.undo()
+        classify(network, x, target).backward()
+    for _ in range(3 if part == "node" else 2):
+        classify(plain, x, target).backward()
+    for a, b in zip(network.parameters(), plain.parameters()):
+        assert torch.equal(a.grad, b.grad)
+    assert session.counts["failures"] + session.counts["steps that could not be planned"] == 1

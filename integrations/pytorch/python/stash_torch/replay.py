@@ -21,7 +21,7 @@ class Replay:
     alike have in common; so a step may go from one plan to another."""
 
     def __init__(self, session):
-        self.session = session
+        self.session, self.forward = session, session.forward
         self.entries = {}
         self.settings = {}
         self.held = {}
@@ -65,10 +65,6 @@ class Replay:
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
         self.entries, self.held, self.settings = {}, {}, {}
-
-    def begin_backward(self):
-        if self.session.replay is self:
-            self.session._ended()
 
     def _saved(self, node, each):
         tensor = getattr(node, PREFIX + each.name).detach()
@@ -179,7 +175,7 @@ class Hollow:
 def unpack(payload):
     replay = payload.reader()
     if replay is not None:
-        replay.begin_backward()
+        replay.session.begin_backward(replay.forward)
     with torch.no_grad():
         if torch.is_autocast_enabled(payload.device.type):
             with torch.autocast(payload.device.type, enabled=False):

@@ -64,6 +64,7 @@ class Session(contextlib.ContextDecorator):
         self.position, self.replay, self.recorder, self.active = 0, None, None, None
         self.untouched = []  # nodes of a replayed step of which nothing was replaced yet
         self.raw = self.begun = False
+        self.forward = object()  # this forward pass: hooks of an earlier one may still run
 
     def _created(self, node):
         if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling()
@@ -77,7 +78,7 @@ class Session(contextlib.ContextDecorator):
             if self.recorder is not None:
                 self._observe(node)
             elif self.raw:
-                node.register_prehook(self._ended)
+                self._watch(node)
             else:
                 self._follow(node)
         except Exception:  # the step goes on without Stash
@@ -85,6 +86,7 @@ class Session(contextlib.ContextDecorator):
             log.warning("failed at a node of class %s; the rest of the step runs as without Stash", type(node).__name__,
                         exc_info=True)
             self.raw, self.recorder = True, None
+            self._watch(node)
         self.position += 1
 
     def _begin(self):
@@ -114,7 +116,7 @@ class Session(contextlib.ContextDecorator):
         else:
             self.untouched.append(node)
         if self.position + 1 == len(plan.work):
-            node.register_prehook(self._ended)
+            self._watch(node)
         return True
 
     def _goes_on_elsewhere(self, node):
@@ -159,20 +161,29 @@ class Session(contextlib.ContextDecorator):
         self.counts["deviations"] += 1
         log.info("step deviates from its plan at node %d (%s)", self.position, type(node).__name__)
         self.raw = True
-        node.register_prehook(self._ended)
+        self._watch(node)
         self.missed += 1
         if self.missed >= self.patience:
             self.missed, self.looking = 0, TRIES
 
-    def _ended(self, gradients=None):
-        """Backward begins, of a step that was not recorded."""
-        if not self.begun:
-            self.begun = True
+    def _watch(self, node):
+        forward = self.forward
+        node.register_prehook(lambda gradients: self.begin_backward(forward))
+
+    def begin_backward(self, forward):
+        """Backward begins, of a forward pass that was not recorded."""
+        if forward is not self.forward or self.begun:
+            return
+        self.begun = True
+        if self.replay is not None:
             self.replay.let_go()
-            self.counts["raw steps" if self.raw else "steps"] += 1
-            if not self.raw:
-                self.plans.remove(self.active)
-                self.plans.insert(0, self.active)
+        self.counts["raw steps" if self.raw else "steps"] += 1
+        if not self.raw:
+            self._use_first(self.active)
+
+    def _use_first(self, plan):
+        self.plans.remove(plan)
+        self.plans.insert(0, plan)
 
     def _backward(self, recorder):
         """Backward begins: everything that it will read is there."""
@@ -201,8 +212,7 @@ class Session(contextlib.ContextDecorator):
         more and more seldom."""
         known = next((each for each in self.plans if _same(each, plan)), None)
         if known is not None:
-            self.plans.remove(known)
-            self.plans.insert(0, known)
+            self._use_first(known)
             self.looking = max(0, self.looking - 1)
             if self.looking == 0:
                 self.patience = min(1024, 2 * self.patience)
