@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks that tests and benchmarks share. Those of torchvision and transformers are there if these are."""
+"""Networks that tests and benchmarks share; those of torchvision are there if that is."""
 
 import torch
 from torch import nn

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from stash_torch import forms
+from stash_torch import forms, library
 from training import assert_same, bits
 
 SIZES = [1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 5000]
@@ -151,11 +151,11 @@ def test_pooling_of_volumes_keeps_a_few_bits_an_index():
 
 
 def test_an_index_outside_its_window_is_refused():
-    window = forms.library.api.PoolWindow(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, kernel_d=1,
-                                          layout=forms.library.api.LAYOUT_CHANNELS_FIRST)
+    window = library.api.PoolWindow(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, kernel_d=1,
+                                    layout=library.api.LAYOUT_CHANNELS_FIRST)
     form = forms.WindowIndex((1, 1, 2, 2), (1, 1, 4, 4), window)
     right = torch.tensor([0, 3, 12, 15])
     assert torch.equal(right, there_and_back(form, right))
     for wrong in ([2, 3, 12, 15], [0, 3, 12, 16], [-1, 3, 12, 15]):
-        with pytest.raises(forms.library.Error):
+        with pytest.raises(library.Error):
             form.store(torch.tensor(wrong))

@@ -65,39 +65,26 @@ def test_a_compiled_part_keeps_its_own():
 
 
 def test_two_threads_with_a_session_each():
-    def train(results, place, seed):
-        torch.manual_seed(seed)
-        network = models.UNet()
-        with stash_torch.compress(network) as session:
-            for step in range(4):
-                network.zero_grad()
-                classify(network, *models.batch(2, 32, step)).backward()
-        results[place] = (session.counts["steps"], [each.grad for each in network.parameters()])
+    lock = threading.Lock()  # the threads share torch's generator, from which weights come
 
-    torch.manual_seed(0)
-    alone, together = [None] * 2, [None] * 2
-    networks = []
-    for place in range(2):
-        train(alone, place, 7)
-    # Networks are made under one seed at a time; the threads share torch's generator.
-    lock = threading.Lock()
-
-    def guarded(place):
+    def train(results):
         with lock:
             torch.manual_seed(7)
-            networks.append(models.UNet())
-            network = networks[-1]
+            network = models.UNet()
         with stash_torch.compress(network) as session:
             for step in range(4):
                 network.zero_grad()
                 classify(network, *models.batch(2, 32, step)).backward()
-        together[place] = (session.counts["steps"], [each.grad for each in network.parameters()])
+        results.append((session.counts["steps"], [each.grad for each in network.parameters()]))
 
-    threads = [threading.Thread(target=guarded, args=(place,)) for place in range(2)]
+    alone, together = [], []
+    train(alone)
+    threads = [threading.Thread(target=train, args=(together,)) for _ in range(2)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
+    assert len(together) == 2
     for steps, gradients in together:
         assert steps == 3
         assert all(torch.equal(a, b) for a, b in zip(gradients, alone[0][1]))

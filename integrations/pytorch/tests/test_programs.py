@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that do more than one forward and one backward pass a step."""
 
+import contextlib
 import copy
 import gc
 import pickle
@@ -143,8 +144,6 @@ def test_two_networks_two_optimizers():
                 optimizers[0].zero_grad()
                 functional.softplus(-judge(maker(torch.randn(4, 16)))).mean().backward()
                 optimizers[0].step()
-
-    import contextlib
 
     ours = copy.deepcopy((maker, judge))
     run(maker, judge, contextlib.nullcontext())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that are run again: each gives the saved bits, is found by its node's name, and a wrong one is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -8,7 +10,7 @@ from torch import nn
 
 import stash_torch
 from stash_torch import recipes
-from training import classify
+from training import assert_same, classify
 
 ACTIVATIONS = {
     "relu": torch.relu,
@@ -31,8 +33,7 @@ ACTIVATIONS = {
     "padded": lambda x: functional.pad(x, (1, 1, 1, 1)).relu()[:, :, 1:-1, 1:-1],
     "negated": lambda x: (-x).relu(),
     "sliced": lambda x: torch.cat([x[:, :4], x[:, 4:]], 1).relu(),
-    "transposed": lambda x: x.transpose(2, 3).contiguous().silu() if hasattr(x, "silu") else functional.silu(
-        x.transpose(2, 3).contiguous()),
+    "transposed": lambda x: functional.silu(x.transpose(2, 3).contiguous()),
 }
 
 NORMS = {
@@ -54,9 +55,7 @@ class Stack(nn.Module):
         return self.head(self.second(self.activation(self.norm(self.first(x)))).mean((2, 3)))
 
 
-def run(norm, activation, inplace=False):
-    from training import assert_same
-
+def run(norm, activation):
     network = Stack(norm, activation)
     batches = [(torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))) for _ in range(3)]
     return assert_same(network, batches)
@@ -79,8 +78,6 @@ def test_norms_whose_epsilon_is_not_kept(norm):
 
 def test_another_epsilon_in_the_same_place_is_a_deviation():
     """Two norms with equal parameters but unequal epsilon take turns; autograd does not tell them apart."""
-    from training import assert_same
-
     class Turns(nn.Module):
         def __init__(self):
             super().__init__()
@@ -99,8 +96,6 @@ def test_another_epsilon_in_the_same_place_is_a_deviation():
 
 @pytest.mark.parametrize("fault", [1e-6, float("nan")])
 def test_a_recipe_that_gives_other_bits_is_refused(monkeypatch, fault):
-    from dataclasses import replace
-
     right = recipes.OPS["SiluBackward0"]
     wrong = replace(right, run=lambda x, s: right.run(x, {**s, "fresh": False}) + fault)
     monkeypatch.setitem(recipes.OPS, "SiluBackward0", wrong)

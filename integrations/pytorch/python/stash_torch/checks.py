@@ -9,6 +9,7 @@ import torch.nn.functional as functional
 from torch.autograd.graph import node_creation_hook
 
 from . import forms, needs
+from .step import saved
 
 log = logging.getLogger("stash_torch")
 
@@ -52,7 +53,7 @@ def _same_gradient(name, slot, op, x):
 
     def replace(node):
         if type(node).__name__ == name:
-            tensor = getattr(node, "_saved_" + slot).detach()
+            tensor = saved(node, slot).detach()
             other = _stand_in(node, name, slot, tensor)
             getattr(node, "_raw_saved_" + slot).register_hooks(lambda _: None, lambda _: other)
             seen.append(name)
@@ -72,6 +73,6 @@ def _stand_in(node, name, slot, tensor):
         return forms.without_memory(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
     if (name, slot) in needs.SIGNS:
         return (~(tensor <= 0)).to(tensor.dtype)
-    lower, upper = (getattr(node, "_saved_" + each) for each in needs.RANGES[name, slot])
+    lower, upper = (saved(node, each) for each in needs.RANGES[name, slot])
     inside = (tensor > lower) & (tensor < upper)
     return torch.where(inside, torch.full_like(tensor, (lower + upper) / 2), torch.full_like(tensor, upper))

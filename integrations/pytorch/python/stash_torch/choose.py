@@ -9,11 +9,11 @@ import itertools
 
 import torch
 
-from . import forms, needs, pooling
+from . import forms, library, needs, pooling
 from .grouping import FLOATS, Grouping
-from .plan import Call, Held, Plan, Recipe, Source
+from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import OPS
-from .step import setting_of
+from .step import PREFIX, held_tensor, setting_of
 
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
@@ -39,9 +39,7 @@ class Chooser:
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
-        plan = Plan(self.nodes, self.groups, self.policy, self.disabled)
-        plan.before = self.grouping.saved_bytes()
-        plan.after = plan.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
+        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes())
         for node in self.nodes:
             node.handle = None
         return plan
@@ -84,13 +82,13 @@ class Chooser:
         """A sign that is computed again from rounded values may flip: policies that round keep it."""
         if self.policy == "lossless" or needs.EXACT in group.needs:
             return None
-        reading = [slot for slot in group.slots if self.need(slot) in (needs.SIGN, needs.RANGE)]
-        wanted = {self.need(slot) for slot in reading}
-        bounds = {self.bounds(slot) if self.need(slot) == needs.RANGE else None for slot in reading}
+        reading = [slot for slot in group.slots if slot.need in (needs.SIGN, needs.RANGE)]
+        wanted = {slot.need for slot in reading}
+        bounds = {self.bounds(slot) if slot.need == needs.RANGE else None for slot in reading}
         if len(wanted) != 1 or len(bounds) != 1:
             return None
         mask = forms.Mask(bounds.pop())
-        group.kept_bytes = forms.library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
+        group.kept_bytes = library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
         return mask
 
     def wants_values(self, group):
@@ -108,9 +106,11 @@ class Chooser:
         index, output = value
         node = self.nodes[index]
         op = OPS.get(node.name)
-        if op is None or node.handle is None or (node.name == "NativeBatchNormBackward0" and not node.handle._saved_training):
+        if op is None or output != 0 or node.handle is None:
             raise Impossible
-        if not all(hasattr(node.handle, "_saved_" + name) for name in op.settings):
+        if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
+            raise Impossible
+        if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
             raise Impossible
         arguments = [(edge, None) for edge in range(len(node.edges))] if op.variadic else op.inputs
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
@@ -120,7 +120,7 @@ class Chooser:
                 raise Impossible
         fixed = {"shape": node.shape, "dtype": node.dtype, "fresh": _fresh(inputs, self.nodes),
                  **self.fixed.get(index, {})}
-        return Call(index, output, inputs, op.settings, fixed, self.pins(op, index, inputs))
+        return Call(index, inputs, op.settings, fixed, self.pins(op, index, inputs))
 
     def pins(self, op, index, inputs):
         """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
@@ -129,7 +129,7 @@ class Chooser:
         held = [each for each in inputs[1:] if isinstance(each, Held)]
         if not held:
             raise Impossible
-        return tuple((each.edge, each.slot, self.run(each).data_ptr()) for each in held)
+        return tuple((each.edge, each.slot, self.held(each).data_ptr()) for each in held)
 
     def input_of(self, index, edge, slot_name, before, dropped, depth, names, groups):
         node = self.nodes[index]
@@ -167,13 +167,12 @@ class Chooser:
         return Source(group.key, slot.shape, slot.stride, slot.offset)
 
     def gives_saved_bits(self, group):
-        saved = forms.row_of(self.recorder.tensor(group.base))
-        verified = self.verified.get(group.key)
-        if verified == repr(group.recipe):
+        if self.verified.get(group.key) == repr(group.recipe):
             return True
+        saved = forms.row_of(self.recorder.tensor(group.base))
         for _ in self.trials(group.recipe):
             try:
-                computed = self.run(group.recipe.call)
+                computed = evaluate(group.recipe.call, self.run, self.recorded, self.held, self.settings)
             except RuntimeError:  # this setting does not fit the shapes
                 continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
@@ -197,23 +196,17 @@ class Chooser:
         for node in calls:
             self.fixed.pop(node, None)
 
-    def run(self, each):
-        if each is None:
-            return None
-        if isinstance(each, Held):
-            handle = self.nodes[each.node].handle
-            if each.edge >= 0:
-                return handle.next_functions[each.edge][0].variable.detach()
-            return getattr(handle, "_saved_" + each.slot).detach()
-        if isinstance(each, Source):
-            return self.recorded(each)
-        handle = self.nodes[each.node].handle
-        settings = {**each.fixed, **{name: setting_of(handle, name) for name in each.settings}}
-        return OPS[self.nodes[each.node].name].run([self.run(one) for one in each.inputs], settings)
+    def run(self, node, inputs, settings):
+        return OPS[self.nodes[node].name].run(inputs, settings)
 
     def recorded(self, source):
-        row = forms.row_of(self.recorder.tensor(self.groups[source.group].slots[0]))
-        return row.as_strided(source.shape, source.stride, source.offset)
+        return forms.row_of(self.recorder.tensor(self.groups[source.group].slots[0]))
+
+    def held(self, each):
+        return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
+
+    def settings(self, call):
+        return {name: setting_of(self.nodes[call.node].handle, name) for name in call.settings}
 
     # ---- forms
 
@@ -230,19 +223,17 @@ class Chooser:
                 if stored is None:
                     continue
                 loaded = form.load(stored, row.dtype, row.numel(), row.device)
-            except forms.library.Error as error:
+            except library.Error as error:
                 group.reason = str(error)
                 continue
-            faithful = form.serves(row, loaded) if isinstance(form, forms.Mask) else (
-                isinstance(form, forms.Narrow) or not form.lossless or forms.same_bits(row, loaded))
-            if not faithful:
+            if not form.serves(row, loaded):
                 group.reason = f"{form.name} did not give back what was saved"
             elif stored.bytes < group.bytes:
                 group.form, group.kept_bytes, group.reason = form, stored.bytes, ""
                 return
 
     def forms_for(self, group, reading):
-        slots = [slot for slot in group.slots if self.need(slot) != needs.SHAPE]
+        slots = [slot for slot in group.slots if slot.need != needs.SHAPE]
         if group.dtype == torch.bool:
             return [forms.Bits()]
         if group.dtype == torch.int64:
@@ -260,13 +251,9 @@ class Chooser:
             return [forms.Narrow(self.policy), forms.Sparse()]
         return [forms.Sparse()]
 
-    def need(self, slot):
-        return needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
-
     def bounds(self, slot):
-        name = self.nodes[slot.node].name
-        return tuple(float(getattr(self.nodes[slot.node].handle, "_saved_" + each))
-                     for each in needs.RANGES[name, slot.name])
+        node = self.nodes[slot.node]
+        return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
 
 
 def _fresh(inputs, nodes):

@@ -33,8 +33,6 @@ class Entry:
 class Raw(Entry):
     """A storage that stays as it is, held for a recipe that starts from it."""
 
-    bytes = 0  # autograd holds it as well
-
     def __init__(self, group, tensor):
         super().__init__(tensor)
         self.group, self.tensor = group, tensor
@@ -52,7 +50,6 @@ class Encoded(Entry):
     def __init__(self, group, tensor, form, stored):
         super().__init__(tensor)
         self.group, self.form, self.stored = group, form, stored
-        self.bytes = stored.bytes
 
     def make(self, keep):
         return self.form.load(self.stored, self.dtype, self.elements, self.device)
@@ -61,8 +58,6 @@ class Encoded(Entry):
 class Computed(Entry):
     """Computed again by `recipe` (a call without arguments but `keep`) that returns the tensor which covers the
     storage."""
-
-    bytes = 0
 
     def __init__(self, group, tensor, recipe):
         super().__init__(tensor)

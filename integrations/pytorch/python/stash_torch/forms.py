@@ -58,7 +58,6 @@ class Stored:
 
 class Form:
     name = "raw"
-    lossless = True  # load() gives the stored bits back
 
     def store(self, row):
         """What is kept of this row, or None if it is better kept as it is."""
@@ -67,11 +66,13 @@ class Form:
     def load(self, stored, dtype, elements, device):
         raise NotImplementedError
 
+    def serves(self, row, loaded):
+        """Whether what was loaded does for the readers of the row: here, whether it has its bits."""
+        return same_bits(row, loaded)
+
 
 class Mask(Form):
     """1 bit an element. Loads a value that the reader takes for the same: inside or outside of the bounds."""
-
-    lossless = False
 
     def __init__(self, bounds=None):
         self.name = "sign_mask" if bounds is None else "range_mask"
@@ -82,7 +83,7 @@ class Mask(Form):
         # On the CPU torch treats a NaN in one way where its loop is vectorised and in another in the loop's rest.
         if self.bounds is not None and row.device.type == "cpu" and row.amax().isnan():
             return None
-        return Stored((library.encode(self.how, row, library.bound_bytes(self.how, row.dtype, row.numel())),))
+        return Stored((library.encode_all(self.how, row),))
 
     def load(self, stored, dtype, elements, device):
         row = library.decode(self.how, stored.buffers[0], torch.empty(elements, dtype=dtype, device=device))
@@ -107,8 +108,7 @@ class Bits(Form):
         self.how = library.encoding("sign_mask")
 
     def store(self, row):
-        return Stored((library.encode(self.how, row.view(torch.uint8),
-                                      library.bound_bytes(self.how, torch.uint8, row.numel())),))
+        return Stored((library.encode_all(self.how, row.view(torch.uint8)),))
 
     def load(self, stored, dtype, elements, device):
         row = torch.empty(elements, dtype=torch.uint8, device=device)
@@ -125,7 +125,7 @@ class TwoValued(Form):
 
     def store(self, row):
         scale = row.amax()
-        stored = Stored((library.encode(self.how, row, library.bound_bytes(self.how, row.dtype, row.numel())), scale))
+        stored = Stored((library.encode_all(self.how, row), scale))
         return stored if same_bits(self.load(stored, row.dtype, row.numel(), row.device), row) else None
 
     def load(self, stored, dtype, elements, device):
@@ -160,9 +160,7 @@ class Sparse(Form):
 
     name = "bitmap"
 
-    def __init__(self, values="source"):
-        self.name = "bitmap" if values == "source" else f"bitmap_{values}"
-        self.lossless = values == "source"
+    def __init__(self):
         self.how = library.encoding(self.name)
 
     def store(self, row):
@@ -178,8 +176,6 @@ class Sparse(Form):
 class Narrow(Form):
     """Every value in a narrower format. Non-zeros stay non-zeros, so signs can be read."""
 
-    lossless = False
-
     def __init__(self, values):
         self.name = values
         how = library.encoding(values)
@@ -192,10 +188,13 @@ class Narrow(Form):
         low, high = row.aminmax()
         if not max(-low.item(), high.item()) <= self.largest:
             return None
-        return Stored((library.encode(self.how, row, library.bound_bytes(self.how, row.dtype, row.numel())),))
+        return Stored((library.encode_all(self.how, row),))
 
     def load(self, stored, dtype, elements, device):
         return library.decode(self.how, stored.buffers[0], torch.empty(elements, dtype=dtype, device=device))
+
+    def serves(self, row, loaded):
+        return True  # readers that may not be given rounded values do not have this form
 
 
 # Largest finite value of the formats that a policy may name.

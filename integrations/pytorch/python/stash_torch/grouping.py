@@ -41,22 +41,17 @@ class Grouping:
             return True
         if slot.dtype not in FLOATS and slot.dtype != torch.bool:
             return False
-        if slot.producer is None:
-            own = slot.name.startswith("result")
-            factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
-            return own or factor
-        return not self.from_parameter(slot.producer[0])
+        factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
+        return factor or self.is_made_here(slot)
 
     def is_made_here(self, slot):
         return slot.name.startswith("result") if slot.producer is None else not self.from_parameter(slot.producer[0])
 
     def from_parameter(self, index):
         node = self.nodes[index]
-        while node.name in VIEWS or node.name == "ToCopyBackward0":
+        while node.name in VIEWS:
             producer = node.producers[0]
-            if producer == "leaf":
-                return True
-            if not isinstance(producer, tuple):
+            if not isinstance(producer, tuple):  # a parameter, or something from outside of this forward pass
                 return True
             node = self.nodes[producer[0]]
         return False
@@ -66,8 +61,10 @@ class Grouping:
         size = first.dtype.itemsize
         base = next((slot for slot in slots if slot.offset == 0 and _elements(slot.shape) * size == slot.bytes
                      and _dense(slot)), None)
-        found = frozenset(needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled) for slot in slots)
-        return Group((first.node, first.name), slots, first.bytes, first.dtype, base, found, kept_bytes=first.bytes)
+        for slot in slots:
+            slot.need = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
+        return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
+                     frozenset(slot.need for slot in slots), kept_bytes=first.bytes)
 
     def saved_bytes(self):
         """All that the step saved, without parameters and what came in from outside."""

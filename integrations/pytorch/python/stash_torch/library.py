@@ -74,6 +74,11 @@ def encode(how, tensor, size):
     return buffer
 
 
+def encode_all(how, tensor):
+    """encode() into as many bytes as any tensor of this size may need."""
+    return encode(how, tensor, bound_bytes(how, tensor.dtype, tensor.numel()))
+
+
 def decode(how, buffer, output):
     """Writes the elements into `output`, in memory order."""
     report = api.EncodeReport()

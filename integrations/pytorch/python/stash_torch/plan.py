@@ -9,8 +9,7 @@ import torch
 from . import needs
 
 # Nodes between two readers that share one loaded storage, for lossless plans and for those that round. Sharing saves time
-# and holds one more map at the peak: one ResNet-50 took 3.8 times less with fp8 without it and 2.6 times with it, while
-# lossless steps, whose sources are not decoded, had the same peak.
+# and holds one more map, which is much of the peak where maps are kept in few bits.
 NEAR = {True: 1, False: 0}
 
 
@@ -65,7 +64,6 @@ class Held:
 @dataclass
 class Call:
     node: int
-    output: int
     inputs: list
     settings: tuple  # names of `_saved_*`
     fixed: dict  # settings that are the same in every step
@@ -91,27 +89,38 @@ class Recipe:
         return found
 
 
+def evaluate(each, run, source, held, settings):
+    """The value of a Call, Source, Held or None (an argument that is left out).
+
+    run: (node, inputs, settings) -> tensor. source, held: what these are read from. settings: node -> {name: value}.
+    """
+    if each is None:
+        return None
+    if isinstance(each, Source):
+        return source(each).as_strided(each.shape, each.stride, each.offset)
+    if isinstance(each, Held):
+        return held(each)
+    inputs = [evaluate(one, run, source, held, settings) for one in each.inputs]
+    return run(each.node, inputs, {**each.fixed, **settings(each)})
+
+
 @dataclass
 class Plan:
     nodes: list  # step.Node without handles
     groups: dict  # key -> Group
     policy: str
-    disabled: frozenset
-    before: int = 0
-    after: int = 0
+    disabled: frozenset  # entries of the needs that this release of torch does not honour
+    before: int  # bytes that the step saved
 
     def __post_init__(self):
+        self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
         self.work = schedule(self)
 
 
 @dataclass
 class SlotWork:
-    name: str
+    slot: object  # step.Slot
     group: tuple
-    shape: tuple
-    stride: tuple
-    offset: int
-    dtype: torch.dtype
     hollow: bool  # only the shape is read
     mask: bool  # only signs or ranges are read, and are kept apart
     keep: frozenset  # groups that the next readers share
@@ -137,29 +146,35 @@ def schedule(plan):
     keep = _shared_rows(plan)
     for group in plan.groups.values():
         for slot in group.slots:
-            node = plan.nodes[slot.node]
-            need = needs.need_of(node.name, slot.name, plan.disabled)
-            hollow, mask = need == needs.SHAPE, group.mask is not None and need in (needs.SIGN, needs.RANGE)
+            hollow, mask = slot.need == needs.SHAPE, group.mask is not None and slot.need in (needs.SIGN, needs.RANGE)
             if hollow or group.form is not None or group.recipe is not None:
-                work[slot.node].slots += (SlotWork(slot.name, group.key, slot.shape, slot.stride, slot.offset,
-                                                   slot.dtype, hollow, mask, keep.get((slot.node, slot.name), frozenset())),)
+                shared = keep.get((slot.node, slot.name), frozenset())
+                work[slot.node].slots += (SlotWork(slot, group.key, hollow, mask, shared),)
     for group in plan.groups.values():
-        if group.recipe is None:
-            continue
-        for key in group.recipe.groups:
-            source = plan.groups[key]
-            if source.form is None and source.recipe is None:
-                work[key[0]].sources += ((key[1], key),) if (key[1], key) not in work[key[0]].sources else ()
-        for call in group.recipe.calls():
-            mine = work[call.node]
-            mine.settings = tuple(sorted({*mine.settings, *call.settings}))
-            mine.shape = tuple(plan.nodes[call.node].shape)
-            mine.pinned = call.pinned
-            for each in call.inputs:
-                if isinstance(each, Held):
-                    held = (each.edge, each.slot)
-                    work[each.node].held = tuple(sorted({*work[each.node].held, held}))
+        if group.recipe is not None:
+            _schedule_recipe(plan, group.recipe, work)
     return work
+
+
+def _schedule_recipe(plan, recipe, work):
+    """What the nodes of a recipe's ops and sources have to give it."""
+    for key in recipe.groups:
+        node, slot = key
+        source = plan.groups[key]
+        if source.form is None and source.recipe is None:
+            work[node].sources = _with(work[node].sources, (slot, key))
+    for call in recipe.calls():
+        mine = work[call.node]
+        mine.settings = _with(mine.settings, *call.settings)
+        mine.shape = tuple(plan.nodes[call.node].shape)
+        mine.pinned = call.pinned
+        for each in call.inputs:
+            if isinstance(each, Held):
+                work[each.node].held = _with(work[each.node].held, (each.edge, each.slot))
+
+
+def _with(those, *more):
+    return tuple(sorted({*those, *more}))
 
 
 def _shared_rows(plan):
@@ -168,7 +183,7 @@ def _shared_rows(plan):
     reads = {}
     for group in plan.groups.values():
         for slot in group.slots:
-            if needs.need_of(plan.nodes[slot.node].name, slot.name, plan.disabled) == needs.SHAPE:
+            if slot.need == needs.SHAPE:
                 continue
             seen, stack = set(), [group.key]
             while stack:

@@ -5,11 +5,11 @@ import weakref
 
 import torch
 
-from . import forms
+from . import forms, library
 from .entries import Computed, Encoded, Raw
-from .plan import Call, Held, Source
+from .plan import Held, Source, evaluate
 from .recipes import OPS
-from .step import PREFIX, edges_of, hooked_by_others, setting_of
+from .step import edges_of, held_tensor, hooked_by_others, saved, setting_of
 
 
 class Deviation(Exception):
@@ -36,21 +36,18 @@ class Replay:
         if hooked_by_others() or (work.shape is not None and tuple(node._input_metadata[0].shape) != work.shape):
             raise Deviation
         for edge, slot, address in work.pinned:
-            if self._held(node, edge, slot).data_ptr() != address:
+            if held_tensor(node, edge, slot).data_ptr() != address:
                 raise Deviation
-        tensors = {each.name: self._saved(node, each) for each in work.slots}
+        tensors = [self._saved(node, each.slot) for each in work.slots]
         if work.settings:
             self.settings[position] = {name: setting_of(node, name) for name in work.settings}
         for edge, slot in work.held:
-            tensor = self._held(node, edge, slot).detach()
+            tensor = held_tensor(node, edge, slot).detach()
             self.held[position, edge, slot] = (tensor, tensor._version)
         for slot, group in work.sources:
-            self.entries[group] = Raw(group, getattr(node, PREFIX + slot).detach())
-        for each in work.slots:
-            self._take(node, each, tensors[each.name])
-
-    def _held(self, node, edge, slot):
-        return node.next_functions[edge][0].variable if edge >= 0 else getattr(node, PREFIX + slot)
+            self.entries[group] = Raw(group, saved(node, slot).detach())
+        for each, tensor in zip(work.slots, tensors):
+            self._take(node, each, tensor)
 
     def fits(self, begun, plan, position):
         """Whether what was done for one plan up to here may go on under another: the same ops, and storages of the same
@@ -66,10 +63,10 @@ class Replay:
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
         self.entries, self.held, self.settings = {}, {}, {}
 
-    def _saved(self, node, each):
-        tensor = getattr(node, PREFIX + each.name).detach()
-        if (tensor.shape != each.shape or tensor.stride() != each.stride or tensor.dtype != each.dtype
-                or tensor.storage_offset() != each.offset):
+    def _saved(self, node, slot):
+        tensor = saved(node, slot.name).detach()
+        if (tensor.shape != slot.shape or tensor.stride() != slot.stride or tensor.dtype != slot.dtype
+                or tensor.storage_offset() != slot.offset):
             raise Deviation
         return tensor
 
@@ -83,7 +80,7 @@ class Replay:
             payload = View(self, entry, each)
         self.touched = True
         try:
-            getattr(node, "_raw_saved_" + each.name).register_hooks(lambda _: payload, unpack)
+            getattr(node, "_raw_saved_" + each.slot.name).register_hooks(lambda _: payload, unpack)
         except RuntimeError:  # hooks of somebody else have it
             self.session.counts["slots with hooks of others"] += 1
 
@@ -94,7 +91,7 @@ class Replay:
             return entry if entry.stands_for(tensor) and not isinstance(entry, Raw) else None
         group = self.session.active.groups[each.group]
         if group.recipe is not None and not each.mask:
-            recipe = self._recipe(group.recipe.call)
+            recipe = self._recipe(group.recipe)
             if recipe is None:
                 return None
             entry = Computed(each.group, tensor, recipe)
@@ -102,7 +99,7 @@ class Replay:
             form = group.mask if each.mask else group.form
             try:
                 stored = form.store(forms.row_of(tensor))
-            except forms.library.Error:
+            except library.Error:
                 stored = None
             if stored is None:
                 self.session.counts["kept wider"] += 1
@@ -111,33 +108,26 @@ class Replay:
         self.entries[key] = entry
         return entry
 
-    def _recipe(self, each):
-        """A call that holds all it reads, or None if something was not kept."""
-        if isinstance(each, Source):
-            entry = self.entries.get(each.group)
-            if entry is None:
-                return None
-            return lambda keep: entry.row(keep).as_strided(each.shape, each.stride, each.offset)
-        if isinstance(each, Held):
-            held = self.held.get((each.node, each.edge, each.slot))
-            if held is None:
-                return None
-            tensor, version = held
-
-            def unchanged(keep):
-                if tensor._version != version:
-                    raise forms.Moved("parameter or small tensor of a recomputation")
-                return tensor
-
-            return unchanged
-        if not isinstance(each, Call):
-            return lambda keep: None
-        inputs = [self._recipe(one) for one in each.inputs]
-        if None in inputs or each.node not in self.settings and each.settings:
+    def _recipe(self, recipe):
+        """A call that holds all that the recipe reads, or None if something was not kept."""
+        nodes = self.session.active.nodes
+        calls = recipe.calls()
+        inputs = [each for call in calls for each in call.inputs]
+        entries = {each.group: self.entries.get(each.group) for each in inputs if isinstance(each, Source)}
+        held = {each: self.held.get((each.node, each.edge, each.slot)) for each in inputs if isinstance(each, Held)}
+        settings = {call.node: self.settings.get(call.node) if call.settings else {} for call in calls}
+        if None in [*entries.values(), *held.values(), *settings.values()]:
             return None
-        run = OPS[self.session.active.nodes[each.node].name].run
-        settings = {**each.fixed, **self.settings.get(each.node, {})}
-        return lambda keep: run([one(keep) for one in inputs], settings)
+        return lambda keep: evaluate(
+            recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen),
+            lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]),
+            lambda call: settings[call.node])
+
+
+def _unchanged(tensor, version):
+    if tensor._version != version:
+        raise forms.Moved("parameter or small tensor of a recomputation")
+    return tensor
 
 
 def _shapes(group):
@@ -156,7 +146,8 @@ class View:
         self.entry, self.work = entry, work
 
     def tensor(self):
-        return self.entry.row(self.work.keep).as_strided(self.work.shape, self.work.stride, self.work.offset)
+        slot = self.work.slot
+        return self.entry.row(self.work.keep).as_strided(slot.shape, slot.stride, slot.offset)
 
 
 class Hollow:
@@ -169,7 +160,8 @@ class Hollow:
         self.work = work
 
     def tensor(self):
-        return forms.without_memory(self.work.shape, self.work.stride, self.work.dtype, self.device)
+        slot = self.work.slot
+        return forms.without_memory(slot.shape, slot.stride, slot.dtype, self.device)
 
 
 def unpack(payload):

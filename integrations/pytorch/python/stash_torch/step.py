@@ -8,8 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
+from . import needs
+
 PREFIX = "_saved_"
 _slots = {}
+
+
+def saved(node, name):
+    """What a node keeps under this name: a tensor, or a number, tuple or text."""
+    return getattr(node, PREFIX + name)
 
 
 def slots_of(node):
@@ -31,7 +38,7 @@ def hooked_by_others():
 
 def setting_of(node, name):
     """A number, tuple or text that a node keeps; negative integers come out of autograd as unsigned ones."""
-    value = getattr(node, PREFIX + name)
+    value = saved(node, name)
     if type(value) is tuple:
         return tuple(_signed(each) for each in value)
     return _signed(value)
@@ -39,6 +46,11 @@ def setting_of(node, name):
 
 def _signed(value):
     return value - 2**64 if type(value) is int and value >= 2**63 else value
+
+
+def held_tensor(node, edge, slot):
+    """The parameter at an edge, or with edge -1 the tensor of a slot."""
+    return node.next_functions[edge][0].variable if edge >= 0 else saved(node, slot)
 
 
 def edges_of(node, position):
@@ -71,6 +83,7 @@ class Slot:
     bytes: int  # of the whole storage
     producer: tuple  # (node, output) that made the value, or None
     tracked: bool  # whether autograd knows where it came from
+    need: str = needs.EXACT  # of its reader; known once storages are grouped
 
 
 @dataclass
@@ -115,7 +128,7 @@ class Recorder:
             if hooked:
                 self.of_others += 1
                 continue
-            tensor = getattr(node, PREFIX + name)
+            tensor = saved(node, name)
             if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
                 entry.slots.append(self._slot(position, name, tensor))
         self.nodes.append(entry)
@@ -155,4 +168,4 @@ class Recorder:
                 each.slots = []
 
     def tensor(self, slot):
-        return getattr(self.nodes[slot.node].handle, PREFIX + slot.name)
+        return saved(self.nodes[slot.node].handle, slot.name)
