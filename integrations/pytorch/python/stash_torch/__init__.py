@@ -20,25 +20,29 @@ if _missing:
     raise ImportError(f"stash_torch: torch: expected version 2.14 or 2.15, got {torch.__version__} without "
                       + ", ".join(_missing))
 
+from .fit import BudgetError  # noqa: E402
 from .session import Session  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["Session", "compress", "enable"]
+__all__ = ["BudgetError", "Session", "compress", "enable"]
 
 
-def compress(model, policy="lossless"):
+def compress(model, policy="lossless", budget=None):
     """A context in which training steps of this thread keep less for their backward pass.
 
     model: a module, or several; their parameters and buffers are never touched.
     policy: "lossless" (every gradient keeps its bits), or "fp16", "bf16", "fp10", "fp8": values that only weigh in sums
     are kept in that format, if they fit into it.
+    budget: bytes, or a text as "6 GiB", for the peak of a step: on a GPU of all that is allocated there, on a CPU of what
+    the step allocates. Tensors then stay as they are where that keeps the budget. If the smallest peak of the policy is
+    above it, the step after the one in which that was measured raises BudgetError with the budget that would do.
 
     The first step of each kind (sequence of ops, shapes) is recorded and runs as without Stash. Returns a Session, which
     is a context manager, also a decorator.
     """
-    return Session(model, policy)
+    return Session(model, policy, budget)
 
 
-def enable(model, policy="lossless"):
+def enable(model, policy="lossless", budget=None):
     """compress() without a block: ends with close() of the session that it returns."""
-    return Session(model, policy).__enter__()
+    return Session(model, policy, budget).__enter__()

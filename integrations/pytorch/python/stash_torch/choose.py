@@ -6,6 +6,7 @@ with what autograd saved. What differs stays as it is.
 """
 
 import itertools
+import time
 
 import torch
 
@@ -171,6 +172,7 @@ class Chooser:
             return True
         saved = forms.row_of(self.recorder.tensor(group.base))
         for _ in self.trials(group.recipe):
+            begin = _now(saved.device)
             try:
                 computed = evaluate(group.recipe.call, self.run, self.recorded, self.held, self.settings)
             except RuntimeError:  # this setting does not fit the shapes
@@ -179,6 +181,7 @@ class Chooser:
                     and computed.untyped_storage().nbytes() == group.bytes
                     and forms.same_bits(forms.row_of(computed), saved)):
                 self.verified[group.key] = repr(group.recipe)
+                group.seconds = (_now(saved.device) - begin) * _reads(group)
                 return True
         return False
 
@@ -218,11 +221,14 @@ class Chooser:
             return
         group.reason = "no form of the policy takes fewer bytes"
         for form in self.forms_for(group, reading):
+            begin = _now(row.device)
             try:
                 stored = form.store(row)
                 if stored is None:
                     continue
+                between = _now(row.device)
                 loaded = form.load(stored, row.dtype, row.numel(), row.device)
+                group.seconds = between - begin + (_now(row.device) - between) * _reads(group)
             except library.Error as error:
                 group.reason = str(error)
                 continue
@@ -254,6 +260,17 @@ class Chooser:
     def bounds(self, slot):
         node = self.nodes[slot.node]
         return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
+
+
+def _now(device):
+    """Seconds, once the device has done what it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _reads(group):
+    return len({slot.node for slot in group.slots if slot.need != needs.SHAPE})
 
 
 def _fresh(inputs, nodes):

@@ -27,6 +27,7 @@ class Group:
     recipe: object = None
     kept_bytes: int = 0
     reason: str = ""  # why it stays raw
+    seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
     exact: bool = False  # a recomputed tensor with exact needs starts here
     mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
 
@@ -113,8 +114,12 @@ class Plan:
     before: int  # bytes that the step saved
 
     def __post_init__(self):
-        self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
+        self.fit = None  # fit.Fit, once the step is over in which the plan was made
+        self.count()
         self.work = schedule(self)
+
+    def count(self):
+        self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
 
 
 @dataclass

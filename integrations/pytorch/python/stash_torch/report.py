@@ -9,6 +9,7 @@ def report_of(session):
     lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
+    lines += _memory(plan.fit)
     if plan.disabled:
         lines.append("off, because this release of torch reads them in another way: "
                      + ", ".join(f"{name}.{slot}" for name, slot in sorted(plan.disabled)))
@@ -23,6 +24,21 @@ def report_of(session):
     for (savers, how, reason), (count, before, after) in sorted(rows.items(), key=lambda row: -row[1][1]):
         lines.append(f"{count:6} {_mib(before):>12} {_mib(after):>12}  {how}; {savers}" + (f" ({reason})" if reason else ""))
     return "\n".join(lines) + "\n"
+
+
+def _memory(fit):
+    """What was measured of a step."""
+    if fit.smallest is None:
+        return ["peak of a step: not measured yet"]
+    plain = f"{_mib(fit.plain.peak)} plain, " if fit.plain is not None else ""
+    words = f"peak of a step: {plain}{_mib(fit.timeline.peak)} under this plan"
+    if fit.timeline is not fit.smallest:
+        words += f" ({_mib(fit.smallest.peak)} at the least)"
+    if fit.smallest.before:
+        words += f", and {_mib(fit.smallest.before)} was there before it"
+    if fit.budget is not None:
+        words += f"; budget {_mib(fit.budget)}" + (": refused" if fit.refused else "")
+    return [words]
 
 
 def _mib(count):

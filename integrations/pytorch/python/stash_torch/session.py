@@ -4,15 +4,22 @@
 import collections
 import contextlib
 import logging
+import math
+import threading
 
 import torch
 from torch.autograd.graph import node_creation_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import checks
 from .choose import Chooser
+from .fit import BudgetError, Fit, budget_bytes
+from .picture import draw
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder
+from .watch import Watch
 
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
@@ -23,17 +30,18 @@ TRIES = 4  # steps to record after a deviation
 class Session(contextlib.ContextDecorator):
     """See compress()."""
 
-    def __init__(self, model, policy="lossless"):
+    def __init__(self, model, policy="lossless", budget=None):
         modules = list(model) if isinstance(model, (list, tuple)) else [model]
         if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
             raise TypeError(f"compress: model: expected a torch.nn.Module or several, got {type(model).__name__}")
         if policy not in POLICIES:
             raise ValueError(f"compress: policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
-        self.models, self.policy = modules, policy
+        self.models, self.policy, self.budget = modules, policy, budget_bytes(budget)
         self.plans = []
         self.active = None
         self.counts = collections.Counter()
-        self._hook = None
+        self.measures = True  # steps, and fits plans to their memory; else all is kept in as few bytes as can be
+        self._hook = self.watch = None
         self._forget()
         self.looking = 0  # steps that will still be recorded to find a new plan
         self.missed, self.patience = 0, 1
@@ -46,11 +54,17 @@ class Session(contextlib.ContextDecorator):
         self.disabled = checks.disabled()
         self._hook = node_creation_hook(self._created)
         self._hook.__enter__()
+        self.thread = threading.get_ident()
+        self._hooks = [register_optimizer_step_post_hook(self._updated),
+                       register_module_forward_pre_hook(self._module_begins)]
         return self
 
     def __exit__(self, *what):
         hook, self._hook = self._hook, None
         hook.__exit__(*what)
+        for each in self._hooks:
+            each.remove()
+        self._stop_watching()
         self._forget()
 
     def close(self):
@@ -62,6 +76,7 @@ class Session(contextlib.ContextDecorator):
 
     def _forget(self):
         self.position, self.replay, self.recorder, self.active = 0, None, None, None
+        self.learned = None  # the plan that this step has given
         self.untouched = []  # nodes of a replayed step of which nothing was replaced yet
         self.raw = self.begun = False
         self.forward = object()  # this forward pass: hooks of an earlier one may still run
@@ -71,16 +86,22 @@ class Session(contextlib.ContextDecorator):
                 or torch._C._current_graph_task_id() != -1):
             return
         if self.begun:  # the forward pass before this one has been read
+            if self.watch is not None and self.watch.moments:
+                self._stop_watching()
             self._forget()
         try:
             if self.position == 0:
-                self._begin()
+                self._begin(node)
+            if self.watch is not None:
+                self._mark(node)
             if self.recorder is not None:
                 self._observe(node)
             elif self.raw:
                 self._watch(node)
             else:
                 self._follow(node)
+        except BudgetError:
+            raise
         except Exception:  # the step goes on without Stash
             self.counts["failures"] += 1
             log.warning("failed at a node of class %s; the rest of the step runs as without Stash", type(node).__name__,
@@ -89,11 +110,19 @@ class Session(contextlib.ContextDecorator):
             self._watch(node)
         self.position += 1
 
-    def _begin(self):
+    def _begin(self, node):
+        refused = next((plan.fit for plan in self.plans if plan.fit.refused), None)
+        if refused is not None:
+            raise BudgetError(refused.word())
         if not self.plans or self.looking:
             self.recorder = Recorder()
         else:
             self.replay, self.active = Replay(self), self.plans[0]
+        if self._wants_to_watch():
+            for plan in self.plans:
+                plan.fit.looks += 1
+            if self.watch is None:  # no module has begun: the first op is under way
+                self._watch_memory(sum(math.prod(made.shape) * made.dtype.itemsize for made in node._input_metadata))
 
     def _observe(self, node):
         self.recorder.add(node)
@@ -181,6 +210,59 @@ class Session(contextlib.ContextDecorator):
         if not self.raw:
             self._use_first(self.active)
 
+    # ---- how much memory a step takes
+
+    def _wants_to_watch(self):
+        if not self.measures:
+            return False
+        return not self.plans or self.looking > 0 or any(plan.fit.unsettled for plan in self.plans)
+
+    def _module_begins(self, *_):
+        """A module of whatever thread is called: perhaps the first of a step."""
+        if (self.watch is None and threading.get_ident() == self.thread and torch.is_grad_enabled()
+                and (self.begun or self.position == 0) and torch._C._current_graph_task_id() == -1
+                and self._wants_to_watch() and Watch.possible()):
+            self._watch_memory(0)
+
+    def _watch_memory(self, first):
+        if not Watch.possible():
+            self.counts["steps that another profiler had"] += 1
+            return
+        device = next((each.device for model in self.models for each in model.parameters()), torch.device("cpu"))
+        self.watch = Watch(device, first)
+
+    def _mark(self, node):
+        watch, position = self.watch, self.position
+        watch.mark("forward", position)
+        node.register_prehook(lambda gradients: self._mark_backward(watch, position))
+
+    def _mark_backward(self, watch, position):
+        if watch is not self.watch:
+            return
+        if watch.moments[-1][0] == "forward":
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: watch.mark("after", 0))
+        watch.mark("backward", position)
+
+    def _updated(self, *_):
+        """An optimizer has done a step, in whatever thread."""
+        if self.watch is not None and threading.get_ident() == self.thread and self.begun:
+            self._stop_watching(updated=True)
+
+    def _stop_watching(self, updated=False):
+        """Not before the backward pass has returned: torch puts back then what its profiler was before. What comes after
+        that pass is part of the step if an optimizer has just ended it."""
+        watch, self.watch = self.watch, None
+        if watch is None:
+            return
+        if not watch.moments:  # no step has come
+            watch.stop(without=())
+            return
+        timeline = watch.stop(without=("planning",) if updated else ("planning", "after"))
+        if self.learned is not None:
+            self.learned.fit.plain = timeline
+        elif self.begun and not self.raw and self.replay is not None and self.position == len(self.active.work):
+            self.active.fit.measured(timeline)
+
     def _use_first(self, plan):
         self.plans.remove(plan)
         self.plans.insert(0, plan)
@@ -191,6 +273,13 @@ class Session(contextlib.ContextDecorator):
             return
         self.begun, self.recorder = True, None
         self.counts["recorded steps"] += 1
+        if self.watch is not None:
+            self.watch.mark("planning", 0)
+        self._plan(recorder)
+        if self.watch is not None:
+            self.watch.mark("planned", 0)
+
+    def _plan(self, recorder):
         if recorder.of_others:
             self.counts["slots with hooks of others"] += recorder.of_others
         protected = {each.untyped_storage()._cdata for model in self.models
@@ -217,6 +306,7 @@ class Session(contextlib.ContextDecorator):
             if self.looking == 0:
                 self.patience = min(1024, 2 * self.patience)
             return
+        self.learned, plan.fit = plan, Fit(plan, self.budget)
         self.plans.insert(0, plan)
         del self.plans[MOST_PLANS:]
         self.looking, self.patience = 0, 1
@@ -226,6 +316,15 @@ class Session(contextlib.ContextDecorator):
     def report(self):
         """A text: what the last plan keeps of every storage, and how many steps followed a plan."""
         return report_of(self)
+
+    def timeline(self, path):
+        """Draws memory over a step, plain and under the last plan, into an SVG file. Both are measured in the first
+        steps of a plan; ValueError before that."""
+        fit = self.plans[0].fit if self.plans else None
+        if fit is None or fit.plain is None or fit.timeline is None:
+            raise ValueError("timeline: expected a session in which steps followed a plan, got one without any that was "
+                             "measured")
+        draw(path, fit.plain, fit.timeline, self.policy)
 
 
 def _signature(node):

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensors of a plan may stay as they are after all.
+
+A plan that was just made keeps every storage in as few bytes as it can. Its first step is measured (watch.py). What can be
+raw without raising the peak above a bound then stays raw, as long as it saves the most time for its bytes; the next step is
+measured again. The bound is the budget, or without one the peak that was measured.
+"""
+
+import re
+
+from . import needs
+from .plan import schedule
+
+UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+PARTS = 64  # of the peak: how much more a plan without a budget may take for the time that it saves
+ATTEMPTS = 3
+LOOKS = 64  # steps that are watched while a plan waits to be measured
+
+
+class BudgetError(RuntimeError):
+    """No plan of the policy keeps the budget."""
+
+
+def budget_bytes(budget):
+    """None, or the bytes of a budget: a whole number, or a text as "6 GiB"."""
+    if budget is None:
+        return None
+    if isinstance(budget, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMG]?i?B)?\s*", budget)
+        unit = UNITS.get(match[2] or "B") if match else None
+        number = int(float(match[1]) * unit) if unit else 0
+    else:
+        number = budget if type(budget) is int else 0
+    if number < 1:
+        raise ValueError(f'compress: budget: expected bytes, as a whole number or as in "6 GiB", got {budget!r}')
+    return number
+
+
+class Fit:
+    """The choice for one plan."""
+
+    def __init__(self, plan, budget):
+        self.plan, self.budget = plan, budget
+        self.plain = None  # Timeline of the step that was recorded
+        self.chosen = {key: (group.form, group.recipe, group.mask, group.kept_bytes, group.reason)
+                       for key, group in plan.groups.items()}
+        self.smallest = self.timeline = None  # of the plan as it was chosen, and as it is now
+        self.bound = self.target = self.attempts = self.looks = 0
+        self.settled = self.refused = False
+
+    @property
+    def unsettled(self):
+        """Whether steps are to be measured. Not forever: they may never follow this plan to its end."""
+        return not self.settled and self.looks <= LOOKS
+
+    def measured(self, timeline):
+        """A step has followed the plan."""
+        self.timeline = timeline
+        if self.smallest is None:
+            self.smallest = timeline
+            self.target = self.bound = self._bound()
+            self.refused = self.budget is not None and self._peak() > self.budget
+            self._keep_raw()
+            return
+        excess = timeline.peak - self.target
+        if excess <= 0:
+            self.settled = True
+        elif self.attempts < ATTEMPTS:
+            self.bound -= excess
+            self._keep_raw()
+        else:
+            self._set(frozenset())
+            self.timeline, self.settled = self.smallest, True
+
+    def word(self):
+        """Why the budget is refused."""
+        return (f"stash_torch: budget: expected at least {self._peak()} bytes, which a step takes under policy "
+                f"{self.plan.policy}, got {self.budget}")
+
+    def _peak(self):
+        return self.smallest.before + self.smallest.peak
+
+    def _bound(self):
+        if self.budget is not None:
+            return self.budget - self.smallest.before
+        return self.smallest.peak + self.smallest.peak // PARTS
+
+    def _keep_raw(self):
+        self.attempts += 1
+        raw = frozenset() if self.refused else self._fitting()
+        self._set(raw)
+        self.settled = not raw
+        if self.settled:
+            self.timeline = self.smallest
+
+    def _set(self, raw):
+        for key, group in self.plan.groups.items():
+            if key in raw:
+                group.form = group.recipe = group.mask = None
+                group.kept_bytes, group.reason = group.bytes, "it does not raise the peak"
+            else:
+                group.form, group.recipe, group.mask, group.kept_bytes, group.reason = self.chosen[key]
+        self.plan.count()
+        self.plan.work = schedule(self.plan)
+
+    def _fitting(self):
+        """Keys of the groups that may stay raw: the most time for a byte first."""
+        live, raw = list(self.smallest.most), set()
+        groups = [group for key, group in self.plan.groups.items() if self._may_stay(key)]
+        for group in sorted(groups, key=lambda group: -group.seconds / (group.bytes - self.chosen[group.key][3] or 1)):
+            more = self._more(group)
+            if more is not None and all(live[moment] + bytes <= self.bound for moment, bytes in more.items()):
+                raw.add(group.key)
+                for moment, bytes in more.items():
+                    live[moment] += bytes
+        return frozenset(raw)
+
+    def _may_stay(self, key):
+        form, recipe = self.chosen[key][:2]
+        return form is not None or recipe is not None
+
+    def _more(self, group):
+        """{moment: bytes} that a raw storage takes more than what the plan keeps of it; None if nobody saw it go."""
+        line, block = self.smallest, self.smallest.blocks.get(group.key)
+        moments = [line.moment_of.get(("backward", node)) for node in self._readers(group.key)]
+        saved = line.moment_of.get(("forward", group.first))
+        if block is None or saved is None or None in moments or not moments:
+            return None
+        if block.last is None:
+            return {}  # the program holds it
+        kept = self.chosen[group.key][3]
+        own = {line.moment_of["backward", slot.node] for slot in group.slots if slot.need != needs.SHAPE}
+        more = {}
+        for moment in range(block.last + 1, max(moments) + 1):
+            bytes = 0 if moment in own else group.bytes
+            more[moment] = bytes - (kept if moment > saved else 0)
+        return more
+
+    def _readers(self, key):
+        """Nodes whose backward reads this storage, or what is computed again from it."""
+        found, stack = set(), [key]
+        while stack:
+            each = stack.pop()
+            found |= {slot.node for slot in self.plan.groups[each].slots if each == key or slot.need != needs.SHAPE}
+            stack.extend(other for other, choice in self.chosen.items()
+                         if choice[1] is not None and each in choice[1].groups)
+        return found

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets, measured peaks and the picture of a step's memory."""
+
+import xml.etree.ElementTree as xml
+
+import memory
+import models
+import pytest
+import torch
+import torch.nn.functional as functional
+from training import assert_same
+
+import stash_torch
+
+
+def stepper(network, count=8, side=32, updates=True):
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    x, target = models.batch(count, side)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        loss = functional.cross_entropy(network(x), target)
+        loss.backward()
+        if updates:
+            optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def run(network, steps=7, policy="lossless", budget=None, **options):
+    """(session, peak of a step in it)."""
+    step = stepper(network, **options)
+    with stash_torch.compress(network, policy, budget) as session:
+        for _ in range(steps):
+            step()
+        return session, memory.peak_of(step)[0]
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_peaks_are_those_of_the_allocator(updates):
+    network = models.UNet()
+    plain = stepper(network, updates=updates)
+    plain()
+    plain_peak = memory.peak_of(plain)[0]
+    session, peak = run(network, updates=updates)
+    fit = session.plans[0].fit
+    assert fit.settled
+    assert abs(fit.timeline.peak - peak) <= 0.01 * peak
+    assert abs(fit.plain.peak - plain_peak) <= 0.02 * plain_peak
+    assert f"{plain_peak / 2**20:.0f}" in session.report() and "under this plan" in session.report()
+
+
+@pytest.mark.parametrize("policy", ["lossless", "fp8"])
+@pytest.mark.parametrize("build", [models.UNet, models.SmallVgg, lambda: models.Transformer(dropout=0)])
+def test_a_budget_is_kept_and_used(build, policy):
+    network = build()
+    free, smallest = run(network, policy=policy)
+    plain = free.plans[0].fit.plain.peak
+    raw = []
+    for share in (0.25, 0.5, 0.75):
+        budget = int(smallest + share * (plain - smallest))
+        session, peak = run(network, policy=policy, budget=budget)
+        assert peak <= 1.01 * budget
+        raw.append(session.plans[0].after)
+    assert raw == sorted(raw) and raw[-1] > raw[0]
+
+
+def test_a_budget_changes_no_bit():
+    batches = [models.batch(8, 32, seed) for seed in range(6)]
+    _, smallest = run(models.UNet())
+    session = assert_same(models.UNet(), batches, budget=int(1.3 * smallest))
+    kept = {group.how() for group in session.plans[0].groups.values()}
+    assert "raw" in kept and any("computed again" in how for how in kept)
+    assert session.counts["steps"] == len(batches) - 1
+
+
+def test_a_budget_that_is_too_small_is_refused_with_one_that_does():
+    network = models.UNet()
+    step = stepper(network)
+    session = stash_torch.compress(network, budget="1 MiB")
+    with session, pytest.raises(stash_torch.BudgetError, match="at least") as caught:
+        for _ in range(3):
+            step()
+    smallest = int(str(caught.value).split("at least ")[1].split()[0])
+    assert "refused" in session.report()
+    step()  # outside, it is a plain step
+    _, peak = run(network, budget=smallest)
+    assert peak <= 1.01 * smallest
+
+
+def test_what_the_program_holds_is_not_encoded_for_nothing():
+    class Holding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 16, 3)
+
+        def forward(self, x):
+            self.map = functional.silu(self.one(x))
+            return self.two(self.map).mean((2, 3))
+
+    session, _ = run(Holding())
+    groups = session.plans[0].groups.values()
+    assert any(group.reason == "it does not raise the peak" for group in groups if "ConvolutionBackward0" in
+               {session.plans[0].nodes[slot.node].name for slot in group.slots})
+
+
+def test_steps_of_two_kinds_are_measured_apart():
+    network = models.UNet()
+    steps = [stepper(network, count) for count in (8, 4)]
+    with stash_torch.compress(network, budget="1 GiB") as session:
+        for number in range(16):
+            steps[number % 2]()
+    peaks = sorted(plan.fit.timeline.peak for plan in session.plans)
+    assert len(peaks) == 2 and all(plan.fit.settled for plan in session.plans)
+    assert 1.7 < peaks[1] / peaks[0] < 2.3
+
+
+def test_the_profiler_of_the_user_goes_first():
+    network = models.UNet()
+    step = stepper(network)
+    with stash_torch.compress(network) as session:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            for _ in range(3):
+                step()
+        assert session.counts["steps that another profiler had"] == 3
+        assert "not measured" in session.report()
+        for _ in range(3):
+            step()
+    assert session.plans[0].fit.settled and len(profile.events()) > 100
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_an_exception_in_a_measured_step_stops_the_profiler():
+    network = models.UNet()
+    step, x = stepper(network), models.batch(8, 32)[0]
+    with pytest.raises(KeyError), stash_torch.compress(network):
+        step()
+        network(x)
+        raise KeyError
+    assert not torch.autograd._profiler_enabled()
+    with stash_torch.compress(network) as session:
+        step()
+        network(x)  # whose backward never comes
+        for _ in range(12):
+            step()
+    assert session.plans[0].fit.settled
+
+
+def test_a_timeline_is_drawn(tmp_path):
+    network = models.UNet()
+    session, _ = run(network)
+    session.timeline(tmp_path / "memory.svg")
+    drawn = xml.parse(tmp_path / "memory.svg").getroot()
+    areas = [each for each in drawn if each.tag.endswith("polygon")]
+    assert [each.get("class") for each in areas] == ["plain", "stash"]
+    tops = [min(float(point.split(",")[1]) for point in each.get("points").split()) for each in areas]
+    assert tops[0] < tops[1]
+    with pytest.raises(ValueError, match="timeline: expected"):
+        stash_torch.compress(network).timeline(tmp_path / "none.svg")
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, "", "5 apples", "12 KB/s", True])
+def test_wrong_budgets_are_refused(budget):
+    with pytest.raises(ValueError, match="compress: budget: expected bytes"):
+        stash_torch.compress(torch.nn.Linear(1, 1), budget=budget)
+
+
+@pytest.mark.parametrize("budget, bytes", [("6 GiB", 6 * 2**30), ("1.5 MB", 1_500_000), ("512", 512), (7, 7)])
+def test_budgets_are_read(budget, bytes):
+    assert stash_torch.compress(torch.nn.Linear(1, 1), budget=budget).budget == bytes
