@@ -11,13 +11,12 @@
 
 import torch
 
-# The hook is public since 2.14; the others are torch's own affair, and one of them may go with any release.
+# These are torch's own affair, and one of them may go with any release.
 _missing = [name for owner, name in [
-    (torch.autograd.graph, "node_creation_hook"), (torch._C, "_current_autograd_node"),
-    (torch._C, "_current_graph_task_id"), (torch._C._autograd, "_top_saved_tensors_default_hooks")]
-    if not hasattr(owner, name)]
+    (torch._C, "_current_autograd_node"), (torch._C, "_current_graph_task_id"),
+    (torch._C._autograd, "_top_saved_tensors_default_hooks")] if not hasattr(owner, name)]
 if _missing:
-    raise ImportError(f"stash_torch: torch: expected version 2.14 or 2.15, got {torch.__version__} without "
+    raise ImportError(f"stash_torch: torch: expected a version from 2.11 to 2.15, got {torch.__version__} without "
                       + ", ".join(_missing))
 
 from .fit import BudgetError  # noqa: E402

@@ -6,9 +6,9 @@ import logging
 
 import torch
 import torch.nn.functional as functional
-from torch.autograd.graph import node_creation_hook
 
 from . import forms, needs
+from .observe import observer
 from .step import saved
 
 log = logging.getLogger("stash_torch")
@@ -60,7 +60,7 @@ def _same_gradient(name, slot, op, x):
 
     replaced = x.clone().requires_grad_()
     try:
-        with node_creation_hook(replace):
+        with observer(replace):
             y = op(replaced * 1)
         y.square().sum().backward()
     except (AttributeError, RuntimeError):

@@ -8,13 +8,13 @@ import math
 import threading
 
 import torch
-from torch.autograd.graph import node_creation_hook
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import checks
 from .choose import Chooser
 from .fit import BudgetError, Fit, budget_bytes
+from .observe import observer
 from .picture import draw
 from .replay import Deviation, Replay
 from .report import report_of
@@ -52,7 +52,7 @@ class Session(contextlib.ContextDecorator):
         if self._hook is not None:
             raise RuntimeError("compress: expected a session that is not entered, got one that is")
         self.disabled = checks.disabled()
-        self._hook = node_creation_hook(self._created)
+        self._hook = observer(self._created)
         self._hook.__enter__()
         self.thread = threading.get_ident()
         self._hooks = [register_optimizer_step_post_hook(self._updated),
@@ -123,6 +123,8 @@ class Session(contextlib.ContextDecorator):
                 plan.fit.looks += 1
             if self.watch is None:  # no module has begun: the first op is under way
                 self._watch_memory(sum(math.prod(made.shape) * made.dtype.itemsize for made in node._input_metadata))
+            if self.watch is None:
+                self.counts["steps that another profiler had"] += 1
 
     def _observe(self, node):
         self.recorder.add(node)
@@ -221,15 +223,12 @@ class Session(contextlib.ContextDecorator):
         """A module of whatever thread is called: perhaps the first of a step."""
         if (self.watch is None and threading.get_ident() == self.thread and torch.is_grad_enabled()
                 and (self.begun or self.position == 0) and torch._C._current_graph_task_id() == -1
-                and self._wants_to_watch() and Watch.possible()):
+                and self._wants_to_watch()):
             self._watch_memory(0)
 
     def _watch_memory(self, first):
-        if not Watch.possible():
-            self.counts["steps that another profiler had"] += 1
-            return
         device = next((each.device for model in self.models for each in model.parameters()), torch.device("cpu"))
-        self.watch = Watch(device, first)
+        self.watch = Watch.begin(device, first)
 
     def _mark(self, node):
         watch, position = self.watch, self.position

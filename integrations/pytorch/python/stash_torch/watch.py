@@ -7,6 +7,7 @@ that runs in the backward pass. All times are the profiler's own, so that moment
 
 import bisect
 import itertools
+import threading
 from dataclasses import dataclass, field
 
 import torch
@@ -45,17 +46,25 @@ class Watch:
     """Begins with a step. `first`: bytes that the op which is under way has allocated. On a CPU they are taken to stay: its
     allocator does not say how much it frees of what was there before the profiler."""
 
+    _one = threading.Lock()  # torch has one profiler for all threads
+
+    @classmethod
+    def begin(cls, device, first):
+        """A Watch, or None while somebody else has torch's profiler."""
+        if torch.autograd._profiler_enabled() or not cls._one.acquire(blocking=False):
+            return None
+        try:
+            return cls(device, first)
+        except RuntimeError:  # a profiler of another thread
+            cls._one.release()
+            return None
+
     def __init__(self, device, first):
         self.device, self.first = device, first
         self.moments, self.seen = [], []
         self.before = torch.cuda.memory_allocated(device) - first if device.type == "cuda" else 0
         self.profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
         self.profile.__enter__()
-
-    @staticmethod
-    def possible():
-        """Torch has one profiler; a user's own goes first."""
-        return not torch.autograd._profiler_enabled()
 
     def mark(self, kind, position):
         with torch.autograd.profiler.record_function(f"{MARK}{len(self.moments)}"):
@@ -68,7 +77,10 @@ class Watch:
     def stop(self, without):
         """The step's Timeline."""
         profile, self.profile = self.profile, None
-        profile.__exit__(None, None, None)
+        try:
+            profile.__exit__(None, None, None)
+        finally:
+            self._one.release()
         times, events = [], []
         stack = list(profile.kineto_results.experimental_event_tree())
         while stack:
