@@ -16,7 +16,7 @@ import forks
 # TensorFlow asks the processor where nobody says it. Set before any test module imports it. The others are what most
 # processes are begun with: all of these are copies of one then.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 # Files whose tests run a process for each case, longest cases first: workers take these before the others.
@@ -25,6 +25,7 @@ LONG_CASES = ("test_peaks.py", "test_identity.py", "test_swap.py")
 ONE_FIXTURE = ("test_gradients.py",)
 
 MARK = "RESULT "
+MALFORMED = "what it made would be malformed"
 ALLOCATORS = {
     "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},
     "eigen": {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPU_ALLOCATOR_USE_BFC": "true"},
@@ -111,11 +112,12 @@ def python(tmp_path):
     """python(*parts, **environment) runs the parts after PRELUDE and returns the value of the last out()."""
 
     def run(*parts, status=0, whole=False, prelude=PRELUDE, **environment):
-        chosen = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
+        chosen = {"TF_CPP_MIN_LOG_LEVEL": "1", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
         script = tmp_path / "script.py"
         script.write_text("\n".join(textwrap.dedent(part) for part in (prelude, *parts)), encoding="utf-8")
         finished = forks.run(script, environment={**os.environ, **chosen, **environment}, timeout=600)
         assert finished.returncode == status, finished.stdout[-2000:] + finished.stderr[-6000:]
+        assert MALFORMED not in finished.stderr, finished.stderr[-6000:]  # what we make and must throw away is a fault
         process = Process(finished)
         return process if whole else process.value
 

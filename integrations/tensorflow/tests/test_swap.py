@@ -365,6 +365,22 @@ def test_without_cuda_a_graph_on_a_gpu_stays(python):
     assert not rewritten and "built without CUDA" in reason and not ours
 
 
+def test_a_step_whose_planning_fails_keeps_no_budget(python):
+    """It is refused as any other that cannot keep one; without a budget it stays as it is."""
+    code = """
+    meta = placed(tf.nn.softplus)
+    found = []
+    for budget in (0, 1 << 20):
+        log, nodes = optimized(meta, memory=1 << 20, policy="lossless", swap=True, machine="pdp11", budget_bytes=budget)
+        found.append([log["rewritten"], log["reason"], [op for op, *_ in nodes if op.startswith("Stash")]])
+    out(found)
+    """
+    (left, why, none), (refused, reason, ours) = python(GPU, code, **OFF)
+    assert not left and "pdp11" in why and not none
+    assert refused and ours == ["StashRefuse"]
+    assert "no plan keeps the budget of 1048576 bytes, because planning failed" in reason and "pdp11" in reason
+
+
 def test_a_graph_on_a_gpu(python):
     code = """
     meta = placed(tf.nn.softplus)

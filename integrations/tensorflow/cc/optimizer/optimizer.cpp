@@ -253,14 +253,21 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log.budget_bytes = request.budget_bytes;
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
+    const bool must_keep = request.budget_bytes > 0 && !request.accepted;
     try {
       status = optimize(cluster, without_bodies(item), std::move(request), sizes_before_, output, &log);
-      if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
-      LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
+      log.predicted_peak_bytes = log.predicted_plain_bytes;
       status = nothing_to_do(e.what());
+      if (must_keep) {
+        log.reason = absl::StrCat("no plan keeps the budget of ", log.budget_bytes, " bytes, because planning failed: ",
+                                  e.what());
+        status = refuse_unplanned(item.graph, log.reason, output);
+      }
+      if (!status.ok()) LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
     }
+    if (status.ok()) *output->mutable_library() = item.graph.library();
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
     if (!log.rewritten) {
@@ -410,6 +417,26 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     }
     *output = std::move(result.graph.graph);
     return absl::OkStatus();
+  }
+
+  // A step that was not analysed must not run plain where a budget was asked for. Fails for a graph of which
+  // nothing can be made.
+  static absl::Status refuse_unplanned(const GraphDef& original, const std::string& why, GraphDef* output) {
+    try {
+      const graph_view graph(original);
+      step analysis;
+      analysis.order = graph.topological_order();
+      for (int i = 0; i < graph.size() && analysis.device_node < 0; ++i)
+        if (!is_outside(graph.op(i)) && !is_control_flow(graph.op(i))) analysis.device_node = i;
+      if (!has_backward_pass(graph) || analysis.device_node < 0 ||
+          analysis.order.size() != at(graph.size()))
+        return nothing_to_do(why);
+      const control_flow flow(graph, analysis.order);
+      *output = refuse(original, graph, analysis, flow, absl::StrCat("Stash: ", why)).graph;
+      return absl::OkStatus();
+    } catch (const std::exception&) {
+      return nothing_to_do(why);
+    }
   }
 
   static tensor_sizes::named known_sizes(const GrapplerItem& item, const settings& request) {

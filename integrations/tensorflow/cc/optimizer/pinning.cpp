@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "optimizer/analyse/forward_readers.hpp"
+#include "optimizer/graph/edge_order.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
 #include "tensorflow/core/util/util.h"
 
@@ -18,7 +20,11 @@ class pinner {
  public:
   pinner(const graph_view& original, const step& analysis, const control_flow& flow,
          tensorflow::GraphDef* rewritten)
-      : original_(original), step_(analysis), flow_(flow), output_(rewritten), graph_(*rewritten) {}
+      : original_(original), step_(analysis), flow_(flow), output_(rewritten), graph_(*rewritten) {
+    const auto& nodes = rewritten->node();
+    if (std::any_of(nodes.begin(), nodes.end(), [](const auto& n) { return is_next_iteration(n.op()); }))
+      edges_.emplace(graph_, graph_.topological_order());
+  }
 
   void run(const std::vector<simulated_op>& ran, const smallest_pinned& smallest) {
     std::map<std::string, std::vector<int>>
@@ -93,12 +99,27 @@ class pinner {
     return last;
   }
 
-  void wait_for(int waiting, const std::vector<int>& first) {
+  void wait_for(int waiting, const std::vector<int>& all) {
+    const std::vector<int> first = without_cycles(waiting, all);
     if (first.empty()) return;
     tensorflow::NodeDef* n = output_->mutable_node(waiting);
     if (is_joined_with_bias(waiting)) n = in_front_of(n);
     for (const int i : first)
       add_control_edge(n, graph_.name(i));
+  }
+
+  // Those of `first` that `waiting` may wait for. A variable of a loop that no longer changes leaves it before
+  // the last iteration has ended, so that what reads it may run before what all iterations read; control edges
+  // keep to an order in which a loop ends as a whole.
+  std::vector<int> without_cycles(int waiting, const std::vector<int>& first) {
+    if (!edges_) return first;
+    std::vector<int> kept;
+    for (const int i : first) {
+      if (edges_->leads_to(waiting, i)) continue;
+      edges_->add(i, waiting);
+      kept.push_back(i);
+    }
+    return kept;
   }
 
   // A node that hands on the first input; it can wait for what `n` itself must not wait for.
@@ -124,7 +145,8 @@ class pinner {
   const step& step_;
   const control_flow& flow_;
   tensorflow::GraphDef* output_;
-  const graph_view graph_;  // without the new edges
+  const graph_view graph_;           // without the new edges
+  std::optional<edge_order> edges_;  // with them, where loops are
 };
 
 }  // namespace
