@@ -25,6 +25,7 @@ legs=(
   "shell|core|shellcheck"
   "tensorflow|core|the extension and its tests: their core, with --all every one"
   "pytorch|core|the package stash_torch and its tests: their core, with --all every one"
+  "torch211|all|the core of these tests under torch 2.11, the oldest that the package takes"
   "reference|all|doxygen finds a comment for every public name"
   "kernels|all|what nvcc makes of the kernels, against their limits (needs nvcc)"
   "cuda|all|programs for a GPU, built by nvcc, on the PTX machine (needs nvcc)"
@@ -286,6 +287,17 @@ tensorflow_tests() {
 pytorch() {
   pytorch_build
   pytorch_tests "$@" integrations/pytorch/tests
+  if [[ $mode != core ]]; then
+    pytorch_tests --functions -m "not slow" integrations/pytorch/tests/test_{bits,programs,recipes}.py
+  fi
+}
+
+# torch211: nodes of autograd are seen in another way there.
+torch211() {
+  local oldest=2.11.0
+  scripts/install_torch --pytest "$oldest"
+  PYTHONPATH=$PWD/build/ci/integrations/pytorch "build/venv-torch-$oldest/bin/python" -m pytest -q -p no:cacheprovider \
+    --numprocesses "$jobs" --dist loadfile -m "not slow" integrations/pytorch/tests
 }
 
 pytorch_build() {
