@@ -70,6 +70,18 @@ def test_activation_after_a_norm(activation):
 
 
 @pytest.mark.parametrize("norm", list(NORMS))
+def test_a_norm_that_two_ways_lead_to(norm):
+    plan = run(NORMS[norm](), ACTIVATIONS["sliced"]).plans[0]
+    assert any("cat" in group.recipe.names for group in plan.groups.values() if group.recipe)
+
+
+def test_a_batch_norm_without_parameters_is_computed_again():
+    plan = run(nn.BatchNorm2d(8, affine=False), functional.silu).plans[0]
+    calls = [call for group in plan.groups.values() if group.recipe for call in group.recipe.calls()]
+    assert "statistics" in {call.fixed.get("way") for call in calls}
+
+
+@pytest.mark.parametrize("norm", list(NORMS))
 def test_norms_whose_epsilon_is_not_kept(norm):
     plan = run(NORMS[norm](), nn.SiLU(inplace=True)).plans[0]
     names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}

@@ -140,12 +140,13 @@ class Chooser:
             if group is None:
                 return Held(index, -1, slot_name)
             return self.read(slot, group, before, dropped, depth, names, groups)
-        producer = node.producers[edge] if edge < len(node.producers) else None
+        producer = node.producers[edge] if 0 <= edge < len(node.producers) else None
         if producer == "leaf":
             return Held(index, edge, "")
         if not isinstance(producer, tuple):
-            if producer is None and edge == 2 and node.name.startswith("Native"):
-                return None  # a norm without a bias
+            optional = (1, 2) if node.name == "NativeBatchNormBackward0" else (2,)
+            if producer is None and edge in optional and node.name.startswith("Native"):
+                return None  # a norm without a weight or a bias
             raise Impossible
         known = self.grouping.value_of.get(producer)
         if known is not None:
@@ -187,13 +188,16 @@ class Chooser:
 
     def trials(self, recipe):
         """Sets what nodes do not keep, one combination after the other, until the caller is content."""
-        calls = {call.node: call for call in recipe.calls()
-                 if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed}
+        calls = {}  # of each node: one for every way that leads to it
+        for call in recipe.calls():
+            if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed:
+                calls.setdefault(call.node, []).append(call)
         choices = [[(node, name, value) for value in values] for node, (name, values) in
                    ((node, OPS[self.nodes[node].name].trials) for node in calls)]
         for combination in itertools.islice(itertools.product(*choices), MOST_TRIALS):
             for node, name, value in combination:
-                calls[node].fixed[name] = value
+                for call in calls[node]:
+                    call.fixed[name] = value
                 self.fixed[node] = {name: value}
             yield
         for node in calls:

@@ -74,8 +74,14 @@ def _view(function, *settings):
 
 
 def _batch_norm(x, s):
-    # The running statistics are not passed: they were updated in the forward pass.
-    return torch.native_batch_norm(x[0], x[1], x[2], None, None, True, 0.0, s["eps"])[0]
+    """From the saved statistics, which spares two passes: torch then scales by weight / sqrt(1 + 0), with the weight that
+    it scaled by in the forward pass. Where that gives other bits (a GPU's kernel has another order): from the input. The
+    running statistics are not passed: they were updated in the forward pass."""
+    x, weight, bias, mean, scale = x
+    if s["way"] == "input":
+        return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, s["eps"])[0]
+    weight = scale if weight is None else scale * weight
+    return torch.native_batch_norm(x, weight, bias, mean, torch.ones_like(scale), False, 0.0, 0.0)[0]
 
 
 def _layer_norm(x, s):
@@ -115,7 +121,8 @@ OPS = {
     "SubBackward0": _binary(lambda x, s: torch.sub(x[0], x[1], alpha=s["alpha"]), (None, None), "alpha"),
     "MulBackward0": _binary(_mul, ("self", "other")),
     "DivBackward0": _binary(lambda x, s: torch.div(x[0], x[1]), ("self", "other")),
-    "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None)), ("eps", "training"), _batch_norm),
+    "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None), (-1, "result1"), (-1, "result2")),
+                                   ("eps", "training"), _batch_norm, ("way", ("statistics", "input"))),
     "NativeLayerNormBackward0": Op(
         ((0, "input"), (1, "weight"), (2, "bias")), ("normalized_shape",), _layer_norm, _EPSILONS),
     "NativeGroupNormBackward0": Op(
