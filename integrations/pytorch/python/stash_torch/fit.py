@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tensors of a plan may stay as they are after all.
 
-A plan that was just made keeps every storage in as few bytes as it can. Its first step is measured (watch.py). What can be
-raw without raising the peak above a bound then stays raw, as long as it saves the most time for its bytes; the next step is
-measured again. The bound is the budget, or without one the peak that was measured.
+A plan that was just made keeps every storage in as few bytes as it can. Its first step is measured (watch.py). Then, as long
+as that does not raise the peak above a bound: what was loaded or computed for one reader waits for the next; and what saves
+the most time for its bytes stays raw. The next step is measured again. The bound is the budget, or without one the peak that
+was measured.
 """
 
 import re
 
 from . import needs
-from .plan import schedule
+from .plan import readings, schedule
 
 UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 PARTS = 64  # of the peak: how much more a plan without a budget may take for the time that it saves
@@ -44,6 +45,7 @@ class Fit:
         self.plain = None  # Timeline of the step that was recorded
         self.chosen = {key: (group.form, group.recipe, group.mask, group.kept_bytes, group.reason)
                        for key, group in plan.groups.items()}
+        self.readings = readings(plan)
         self.smallest = self.timeline = None  # of the plan as it was chosen, and as it is now
         self.bound = self.target = self.attempts = self.looks = 0
         self.settled = self.refused = False
@@ -69,7 +71,7 @@ class Fit:
             self.bound -= excess
             self._keep_raw()
         else:
-            self._set(frozenset())
+            self._set(frozenset(), frozenset())
             self.timeline, self.settled = self.smallest, True
 
     def word(self):
@@ -87,13 +89,16 @@ class Fit:
 
     def _keep_raw(self):
         self.attempts += 1
-        raw = frozenset() if self.refused else self._fitting()
-        self._set(raw)
-        self.settled = not raw
+        live = list(self.smallest.most)
+        shared = frozenset() if self.refused else self._sharing(live)
+        raw = frozenset() if self.refused else self._fitting(live)
+        self._set(raw, shared)
+        self.settled = not raw and not shared
         if self.settled:
             self.timeline = self.smallest
 
-    def _set(self, raw):
+    def _set(self, raw, shared):
+        self.plan.shared = shared
         for key, group in self.plan.groups.items():
             if key in raw:
                 group.form = group.recipe = group.mask = None
@@ -103,9 +108,26 @@ class Fit:
         self.plan.count()
         self.plan.work = schedule(self.plan)
 
-    def _fitting(self):
+    def _sharing(self, live):
+        """Readings after which a row may wait for the next one. Adds it to what lives in each moment."""
+        shared = set()
+        for key, places in self.readings.items():
+            if not self._may_stay(key):
+                continue
+            bytes = self.plan.groups[key].bytes
+            for place, following in zip(places, places[1:]):
+                begin, end = (self.smallest.moment_of.get(("backward", node)) for node, _ in (place, following))
+                if begin is None or end is None or end <= begin:
+                    continue
+                if all(live[moment] + bytes <= self.bound for moment in range(begin + 1, end)):
+                    shared.add((place, key))
+                    for moment in range(begin + 1, end):
+                        live[moment] += bytes
+        return frozenset(shared)
+
+    def _fitting(self, live):
         """Keys of the groups that may stay raw: the most time for a byte first."""
-        live, raw = list(self.smallest.most), set()
+        raw = set()
         groups = [group for key, group in self.plan.groups.items() if self._may_stay(key)]
         for group in sorted(groups, key=lambda group: -group.seconds / (group.bytes - self.chosen[group.key][3] or 1)):
             more = self._more(group)

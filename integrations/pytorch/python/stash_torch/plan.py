@@ -114,6 +114,7 @@ class Plan:
     before: int  # bytes that the step saved
 
     def __post_init__(self):
+        self.shared = frozenset()  # ((node, slot), group): readings after which the row waits for the next one
         self.fit = None  # fit.Fit, once the step is over in which the plan was made
         self.count()
         self.work = schedule(self)
@@ -182,9 +183,9 @@ def _with(those, *more):
     return tuple(sorted({*those, *more}))
 
 
-def _shared_rows(plan):
-    """(node, slot) -> groups that are read again within NEAR nodes after it, so that their rows are kept till then.
-    Backward runs nodes in the reverse of their order."""
+def readings(plan):
+    """key -> every (node, slot) whose reading takes the values of this storage, in the order in which backward runs them:
+    the reverse of that of the nodes."""
     reads = {}
     for group in plan.groups.values():
         for slot in group.slots:
@@ -199,10 +200,15 @@ def _shared_rows(plan):
                 reads.setdefault(key, []).append((slot.node, slot.name))
                 if plan.groups[key].recipe is not None:
                     stack.extend(plan.groups[key].recipe.groups)
-    keep = {}
-    for key, places in reads.items():
-        places = sorted(set(places), key=lambda place: -place[0])
+    return {key: sorted(set(places), key=lambda place: -place[0]) for key, places in reads.items()}
+
+
+def _shared_rows(plan):
+    """(node, slot) -> groups that are read again within NEAR nodes after it, or by what the plan shares, so that their
+    rows are kept till then."""
+    keep, near = {}, NEAR[plan.policy == "lossless"]
+    for key, places in readings(plan).items():
         for place, following in zip(places, places[1:]):
-            if place[0] - following[0] <= NEAR[plan.policy == "lossless"]:
+            if place[0] - following[0] <= near or (place, key) in plan.shared:
                 keep.setdefault(place, set()).add(key)
     return {place: frozenset(groups) for place, groups in keep.items()}
