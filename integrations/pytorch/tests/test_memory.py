@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Budgets, measured peaks and the picture of a step's memory."""
 
+import contextlib
 import xml.etree.ElementTree as xml
 
 import memory
@@ -80,13 +81,59 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_does():
     step = stepper(network)
     session = stash_torch.compress(network, budget="1 MiB")
     with session, pytest.raises(stash_torch.BudgetError, match="at least") as caught:
-        for _ in range(3):
+        for _ in range(4):
             step()
     smallest = int(str(caught.value).split("at least ")[1].split()[0])
     assert "refused" in session.report()
     step()  # outside, it is a plain step
     _, peak = run(network, budget=smallest)
     assert peak <= 1.01 * smallest
+
+
+def test_a_refused_step_runs_nothing_and_a_smaller_one_trains():
+    """The first op updates its statistics: it must not have run. Another batch size is another step."""
+    network = torch.nn.Sequential(torch.nn.BatchNorm2d(3), models.UNet())
+    large, small = stepper(network, 8), stepper(network, 2)
+    free, needed = run(network, count=2)
+    with stash_torch.compress(network, budget=int(1.2 * needed)) as session:
+        with pytest.raises(stash_torch.BudgetError):
+            for _ in range(4):
+                large()
+        seen, state = network[0].num_batches_tracked.item(), network[0].running_mean.clone()
+        with pytest.raises(stash_torch.BudgetError):
+            large()
+        assert network[0].num_batches_tracked.item() == seen and torch.equal(network[0].running_mean, state)
+        for _ in range(8):
+            small()
+        peak = memory.peak_of(small)[0]
+    assert peak <= 1.01 * 1.2 * needed
+    assert sorted(plan.fit.refused for plan in session.plans) == [False, True]
+
+
+@pytest.mark.parametrize("steps", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_steps_without_an_optimizer_and_with_two_backward_passes(steps):
+    """Torch's profiler was once ended within an op, which crashed one process in two."""
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    x, found = torch.rand(4, 3, 32, 32), []
+    for session in (None, stash_torch.compress(network)):
+        with session or contextlib.nullcontext():
+            for _ in range(steps):
+                loss = network(x).square().mean()
+                first = torch.autograd.grad(loss, list(network.parameters()), create_graph=True)
+                second = torch.autograd.grad(sum(each.square().sum() for each in first), list(network.parameters()),
+                                             allow_unused=True)
+            found.append([each for each in (*first, *second) if each is not None])
+    assert all(torch.equal(plain, ours) for plain, ours in zip(*found, strict=True))
+
+
+def test_a_program_without_modules_is_not_measured():
+    weight = torch.randn(16, 3, 3, 3, requires_grad=True)
+    x = torch.randn(8, 3, 32, 32)
+    with stash_torch.compress(torch.nn.Linear(1, 1), budget="1 MiB") as session:
+        for _ in range(4):
+            torch.nn.functional.silu(torch.nn.functional.conv2d(x, weight)).sum().backward()
+    assert session.counts["steps"] == 3 and session.counts["steps that were not measured"] == 4
+    assert "not measured" in session.report() and not torch.autograd._profiler_enabled()
 
 
 def test_what_the_program_holds_is_not_encoded_for_nothing():
@@ -123,7 +170,7 @@ def test_the_profiler_of_the_user_goes_first():
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             for _ in range(3):
                 step()
-        assert session.counts["steps that another profiler had"] == 3
+        assert session.counts["steps that were not measured"] == 3
         assert "not measured" in session.report()
         for _ in range(3):
             step()

@@ -33,7 +33,7 @@ def budget_bytes(budget):
     else:
         number = budget if type(budget) is int else 0
     if number < 1:
-        raise ValueError(f'compress: budget: expected bytes, as a whole number or as in "6 GiB", got {budget!r}')
+        raise ValueError(f'compress: budget: expected bytes, as a whole number or as in "6 GiB", got {budget!r}; units: {", ".join(UNITS)}')
     return number
 
 
@@ -43,10 +43,12 @@ class Fit:
     def __init__(self, plan, budget):
         self.plan, self.budget = plan, budget
         self.plain = None  # Timeline of the step that was recorded
+        self.entry = None  # what such a step begins with (measure.py)
         self.chosen = {key: (group.form, group.recipe, group.mask, group.kept_bytes, group.reason)
                        for key, group in plan.groups.items()}
         self.readings = readings(plan)
         self.smallest = self.timeline = None  # of the plan as it was chosen, and as it is now
+        self.least = None  # bytes: the lowest peak that was measured
         self.bound = self.target = self.attempts = self.looks = 0
         self.settled = self.refused = False
 
@@ -58,44 +60,53 @@ class Fit:
     def measured(self, timeline):
         """A step has followed the plan."""
         self.timeline = timeline
+        self.least = min(timeline.peak, self.least if self.least is not None else timeline.peak)
         if self.smallest is None:
             self.smallest = timeline
             self.target = self.bound = self._bound()
-            self.refused = self.budget is not None and self._peak() > self.budget
-            self._keep_raw()
+            if timeline.peak > self.target:
+                self.attempts = ATTEMPTS - 1  # what stays raw seldom lowers a peak
+            self._change()
             return
         excess = timeline.peak - self.target
         if excess <= 0:
             self.settled = True
         elif self.attempts < ATTEMPTS:
             self.bound -= excess
-            self._keep_raw()
+            self._change()
         else:
-            self._set(frozenset(), frozenset())
-            self.timeline, self.settled = self.smallest, True
+            self._settle_for_smallest()
 
     def word(self):
         """Why the budget is refused."""
-        return (f"stash_torch: budget: expected at least {self._peak()} bytes, which a step takes under policy "
-                f"{self.plan.policy}, got {self.budget}")
-
-    def _peak(self):
-        return self.smallest.before + self.smallest.peak
+        least = self.smallest.before + self.least
+        return (f"stash_torch: budget: expected at least {least} bytes ({least / 2**20:.2f} MiB), which a step takes under "
+                f"policy {self.plan.policy}, got {self.budget}")
 
     def _bound(self):
         if self.budget is not None:
             return self.budget - self.smallest.before
         return self.smallest.peak + self.smallest.peak // PARTS
 
-    def _keep_raw(self):
+    def _change(self):
+        """What can be shared or stay raw below the bound."""
         self.attempts += 1
         live = list(self.smallest.most)
-        shared = frozenset() if self.refused else self._sharing(live)
-        raw = frozenset() if self.refused else self._fitting(live)
-        self._set(raw, shared)
-        self.settled = not raw and not shared
-        if self.settled:
-            self.timeline = self.smallest
+        shared = self._sharing(live)
+        raw = self._fitting(live)
+        if raw or shared:
+            self._set(raw, shared)
+        else:
+            self._settle_for_smallest()
+
+    def _settle_for_smallest(self):
+        self._set(frozenset(), frozenset())
+        self.timeline, self.settled = self.smallest, True
+        self.refused = self.smallest.peak > self.target
+
+    def _fits(self, live, more):
+        """Whether no moment rises above the bound, or further above it."""
+        return all(bytes <= 0 or live[moment] + bytes <= self.bound for moment, bytes in more.items())
 
     def _set(self, raw, shared):
         self.plan.shared = shared
@@ -119,10 +130,10 @@ class Fit:
                 begin, end = (self.smallest.moment_of.get(("backward", node)) for node, _ in (place, following))
                 if begin is None or end is None or end <= begin:
                     continue
-                if all(live[moment] + bytes <= self.bound for moment in range(begin + 1, end)):
+                more = dict.fromkeys(range(begin + 1, end), bytes)
+                if self._fits(live, more):
                     shared.add((place, key))
-                    for moment in range(begin + 1, end):
-                        live[moment] += bytes
+                    _add(live, more)
         return frozenset(shared)
 
     def _fitting(self, live):
@@ -131,10 +142,9 @@ class Fit:
         groups = [group for key, group in self.plan.groups.items() if self._may_stay(key)]
         for group in sorted(groups, key=lambda group: -group.seconds / (group.bytes - self.chosen[group.key][3] or 1)):
             more = self._more(group)
-            if more is not None and all(live[moment] + bytes <= self.bound for moment, bytes in more.items()):
+            if more is not None and self._fits(live, more):
                 raw.add(group.key)
-                for moment, bytes in more.items():
-                    live[moment] += bytes
+                _add(live, more)
         return frozenset(raw)
 
     def _may_stay(self, key):
@@ -167,3 +177,8 @@ class Fit:
             stack.extend(other for other, choice in self.chosen.items()
                          if choice[1] is not None and each in choice[1].groups)
         return found
+
+
+def _add(live, more):
+    for moment, bytes in more.items():
+        live[moment] += bytes

@@ -90,8 +90,7 @@ class Replay:
         if entry is not None:
             return entry if entry.stands_for(tensor) and not isinstance(entry, Raw) else None
         group = self.session.active.groups[each.group]
-        if self.session.watch is not None:
-            self.session.watch.see(each.group, tensor)
+        self.session.measure.see(each.group, tensor)
         if group.recipe is not None and not each.mask:
             recipe = self._recipe(group.recipe)
             if recipe is None:

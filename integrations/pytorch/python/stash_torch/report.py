@@ -4,7 +4,7 @@
 
 def report_of(session):
     if not session.plans:
-        return "stash_torch: no step has been recorded yet: run a forward and a backward pass\n"
+        return "stash_torch: no step has been recorded yet: run a forward and a backward pass within the session\n"
     plan = session.plans[0]
     lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
@@ -32,8 +32,8 @@ def _memory(fit):
         return ["peak of a step: not measured yet"]
     plain = f"{_mib(fit.plain.peak)} plain, " if fit.plain is not None else ""
     words = f"peak of a step: {plain}{_mib(fit.timeline.peak)} under this plan"
-    if fit.timeline is not fit.smallest:
-        words += f" ({_mib(fit.smallest.peak)} at the least)"
+    if fit.least < fit.timeline.peak:
+        words += f" ({_mib(fit.least)} at the least)"
     if fit.smallest.before:
         words += f", and {_mib(fit.smallest.before)} was there before it"
     if fit.budget is not None:

@@ -4,22 +4,18 @@
 import collections
 import contextlib
 import logging
-import math
-import threading
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import checks
 from .choose import Chooser
-from .fit import BudgetError, Fit, budget_bytes
+from .fit import Fit, budget_bytes
+from .measure import Measure
 from .observe import observer
 from .picture import draw
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder
-from .watch import Watch
 
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
@@ -41,7 +37,7 @@ class Session(contextlib.ContextDecorator):
         self.active = None
         self.counts = collections.Counter()
         self.measures = True  # steps, and fits plans to their memory; else all is kept in as few bytes as can be
-        self._hook = self.watch = None
+        self._hook, self.measure = None, Measure(self)
         self._forget()
         self.looking = 0  # steps that will still be recorded to find a new plan
         self.missed, self.patience = 0, 1
@@ -54,17 +50,13 @@ class Session(contextlib.ContextDecorator):
         self.disabled = checks.disabled()
         self._hook = observer(self._created)
         self._hook.__enter__()
-        self.thread = threading.get_ident()
-        self._hooks = [register_optimizer_step_post_hook(self._updated),
-                       register_module_forward_pre_hook(self._module_begins)]
+        self.measure.enter()
         return self
 
     def __exit__(self, *what):
         hook, self._hook = self._hook, None
         hook.__exit__(*what)
-        for each in self._hooks:
-            each.remove()
-        self._stop_watching()
+        self.measure.exit()
         self._forget()
 
     def close(self):
@@ -86,22 +78,18 @@ class Session(contextlib.ContextDecorator):
                 or torch._C._current_graph_task_id() != -1):
             return
         if self.begun:  # the forward pass before this one has been read
-            if self.watch is not None and self.watch.moments:
-                self._stop_watching()
+            self.measure.spoil()
             self._forget()
         try:
             if self.position == 0:
-                self._begin(node)
-            if self.watch is not None:
-                self._mark(node)
+                self._begin()
+            self.measure.mark(node, self.position)
             if self.recorder is not None:
                 self._observe(node)
             elif self.raw:
                 self._watch(node)
             else:
                 self._follow(node)
-        except BudgetError:
-            raise
         except Exception:  # the step goes on without Stash
             self.counts["failures"] += 1
             log.warning("failed at a node of class %s; the rest of the step runs as without Stash", type(node).__name__,
@@ -110,21 +98,12 @@ class Session(contextlib.ContextDecorator):
             self._watch(node)
         self.position += 1
 
-    def _begin(self, node):
-        refused = next((plan.fit for plan in self.plans if plan.fit.refused), None)
-        if refused is not None:
-            raise BudgetError(refused.word())
+    def _begin(self):
         if not self.plans or self.looking:
             self.recorder = Recorder()
         else:
             self.replay, self.active = Replay(self), self.plans[0]
-        if self._wants_to_watch():
-            for plan in self.plans:
-                plan.fit.looks += 1
-            if self.watch is None:  # no module has begun: the first op is under way
-                self._watch_memory(sum(math.prod(made.shape) * made.dtype.itemsize for made in node._input_metadata))
-            if self.watch is None:
-                self.counts["steps that another profiler had"] += 1
+        self.measure.begin()
 
     def _observe(self, node):
         self.recorder.add(node)
@@ -212,56 +191,6 @@ class Session(contextlib.ContextDecorator):
         if not self.raw:
             self._use_first(self.active)
 
-    # ---- how much memory a step takes
-
-    def _wants_to_watch(self):
-        if not self.measures:
-            return False
-        return not self.plans or self.looking > 0 or any(plan.fit.unsettled for plan in self.plans)
-
-    def _module_begins(self, *_):
-        """A module of whatever thread is called: perhaps the first of a step."""
-        if (self.watch is None and threading.get_ident() == self.thread and torch.is_grad_enabled()
-                and (self.begun or self.position == 0) and torch._C._current_graph_task_id() == -1
-                and self._wants_to_watch()):
-            self._watch_memory(0)
-
-    def _watch_memory(self, first):
-        device = next((each.device for model in self.models for each in model.parameters()), torch.device("cpu"))
-        self.watch = Watch.begin(device, first)
-
-    def _mark(self, node):
-        watch, position = self.watch, self.position
-        watch.mark("forward", position)
-        node.register_prehook(lambda gradients: self._mark_backward(watch, position))
-
-    def _mark_backward(self, watch, position):
-        if watch is not self.watch:
-            return
-        if watch.moments[-1][0] == "forward":
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: watch.mark("after", 0))
-        watch.mark("backward", position)
-
-    def _updated(self, *_):
-        """An optimizer has done a step, in whatever thread."""
-        if self.watch is not None and threading.get_ident() == self.thread and self.begun:
-            self._stop_watching(updated=True)
-
-    def _stop_watching(self, updated=False):
-        """Not before the backward pass has returned: torch puts back then what its profiler was before. What comes after
-        that pass is part of the step if an optimizer has just ended it."""
-        watch, self.watch = self.watch, None
-        if watch is None:
-            return
-        if not watch.moments:  # no step has come
-            watch.stop(without=())
-            return
-        timeline = watch.stop(without=("planning",) if updated else ("planning", "after"))
-        if self.learned is not None:
-            self.learned.fit.plain = timeline
-        elif self.begun and not self.raw and self.replay is not None and self.position == len(self.active.work):
-            self.active.fit.measured(timeline)
-
     def _use_first(self, plan):
         self.plans.remove(plan)
         self.plans.insert(0, plan)
@@ -272,11 +201,9 @@ class Session(contextlib.ContextDecorator):
             return
         self.begun, self.recorder = True, None
         self.counts["recorded steps"] += 1
-        if self.watch is not None:
-            self.watch.mark("planning", 0)
+        self.measure.planning("planning")
         self._plan(recorder)
-        if self.watch is not None:
-            self.watch.mark("planned", 0)
+        self.measure.planning("planned")
 
     def _plan(self, recorder):
         if recorder.of_others:

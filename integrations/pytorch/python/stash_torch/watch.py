@@ -43,26 +43,26 @@ class Timeline:
 
 
 class Watch:
-    """Begins with a step. `first`: bytes that the op which is under way has allocated. On a CPU they are taken to stay: its
-    allocator does not say how much it frees of what was there before the profiler."""
+    """Begins before a step."""
 
     _one = threading.Lock()  # torch has one profiler for all threads
 
     @classmethod
-    def begin(cls, device, first):
+    def begin(cls, device):
         """A Watch, or None while somebody else has torch's profiler."""
         if torch.autograd._profiler_enabled() or not cls._one.acquire(blocking=False):
             return None
         try:
-            return cls(device, first)
+            return cls(device)
         except RuntimeError:  # a profiler of another thread
             cls._one.release()
             return None
 
-    def __init__(self, device, first):
-        self.device, self.first = device, first
+    def __init__(self, device):
+        self.device = device
         self.moments, self.seen = [], []
-        self.before = torch.cuda.memory_allocated(device) - first if device.type == "cuda" else 0
+        self.spoiled = False
+        self.before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
         self.profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
         self.profile.__enter__()
 
@@ -98,7 +98,7 @@ class Watch:
             events.append((event.start_time_ns, made.alloc_size, made.ptr))
 
     def _timeline(self, times, events, without):
-        most, live, at = [self.first] + [0] * len(self.moments[1:]), self.first, 0
+        most, live, at = [0] * max(1, len(self.moments)), 0, 0
         reached = [0] * len(most)  # when
         made, of_pointer = {}, {}  # blocks that live; all blocks of an address, in order
         for time, size, pointer in events:

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Peak memory and time of a training step on the CPU: plain, with what PyTorch itself offers to save memory, and with
+stash_torch; each of PyTorch's ways also against Stash with its peak as the budget.
+
+    PYTHONPATH=build/ci/integrations/pytorch python3 integrations/pytorch/bench/rivals.py [--json FILE] [NETWORK...]
+
+checkpoint: torch.utils.checkpoint around each block. compile N: torch.compile with activation_memory_budget N (needs a C++
+compiler; the first steps take minutes). Time is of the processor, with one thread, so that other work on the machine counts
+little; ways are interleaved.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as functional
+import torch.utils.checkpoint
+
+import stash_torch
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[3] / "scripts")]
+import memory  # noqa: E402
+import models  # noqa: E402
+from provenance import commit, processor  # noqa: E402
+
+NETWORKS = ["resnet50", "efficientnet_b0", "vgg16_bn", "vit_b_16", "convnext_tiny"]
+RIVALS = ["checkpoint", "compile 0.7", "compile 0.5"]
+POLICIES = ["lossless", "fp16", "fp8"]
+# A block of each network; those of the VGGs are cut by their poolings.
+BLOCKS = {"Bottleneck", "BasicBlock", "MBConv", "InvertedResidual", "EncoderBlock", "CNBlock", "_DenseLayer"}
+WARM_UP = 6  # steps after which plans are fitted, and compiled parts compiled
+
+
+def with_checkpoints(network):
+    """The network, with a checkpoint around each block."""
+    parts = [module for module in network.modules() if type(module).__name__ in BLOCKS]
+    if not parts:
+        parts, layers = [], []
+        for layer in network.features:
+            layers.append(layer)
+            if isinstance(layer, torch.nn.MaxPool2d):
+                parts.append(torch.nn.Sequential(*layers))
+                layers = []
+        network.features = torch.nn.Sequential(*parts, *layers)
+    for part in parts:
+        forward = part.forward
+        part.forward = lambda *inputs, forward=forward: torch.utils.checkpoint.checkpoint(
+            forward, *inputs, use_reentrant=False)
+    return network
+
+
+class Way:
+    """One way to train: step() is a step, `session` Stash's or None."""
+
+    def __init__(self, name, network, data, policy=None, budget=None):
+        self.name, self.policy = name, policy
+        self.x, self.target = data
+        self.session = stash_torch.compress(network, policy, budget) if policy else None
+        self.optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+        self.network = network
+        if name == "checkpoint":
+            self.network = with_checkpoints(network)
+        elif name.startswith("compile"):
+            import torch._functorch.config as config
+
+            torch._dynamo.reset()
+            config.activation_memory_budget = float(name.split()[1])
+            self.network = torch.compile(network)
+        for _ in range(WARM_UP):
+            self.step()
+        self.peak = memory.peak_of(self.step)[0]
+        self.seconds = []
+
+    def step(self):
+        if self.session is None:
+            return self._step()
+        with self.session:
+            return self._step()
+
+    def _step(self):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = functional.cross_entropy(self.network(self.x), self.target)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    def timed(self):
+        begin = time.process_time()
+        self.step()
+        self.seconds.append(time.process_time() - begin)
+
+
+def measure(name, rivals, count, repeats):
+    torch.manual_seed(0)
+    network, side = models.build(name)
+    data = models.batch(count, side)
+    ways = [Way("plain", copy.deepcopy(network), data)]
+    ways += [Way(f"Stash {policy}", copy.deepcopy(network), data, policy) for policy in POLICIES]
+    for rival in rivals:
+        ways.append(Way(rival, copy.deepcopy(network), data))
+        budget = ways[-1].peak
+        for policy in POLICIES:  # the first that keeps it
+            try:
+                ways.append(Way(f"Stash {policy} at the peak of {rival}", copy.deepcopy(network), data, policy, budget))
+                break
+            except stash_torch.BudgetError:
+                continue
+    for _ in range(repeats):
+        for way in ways:
+            way.timed()
+    rows = []
+    for way in ways:
+        ratio = statistics.median(ours / plain for ours, plain in zip(way.seconds, ways[0].seconds))
+        rows.append({"network": name, "batch": count, "way": way.name, "peak_bytes": way.peak,
+                     "times_less": round(ways[0].peak / way.peak, 3), "step_time_over_plain": round(ratio, 3)})
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=NETWORKS)
+    parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=5, help="timed steps of each, interleaved (default: 5)")
+    parser.add_argument("--json", type=Path, help="write the rows here")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for name in arguments.networks:
+        rows += measure(name, [each for each in arguments.rivals.split(",") if each], arguments.batch, arguments.repeats)
+    if arguments.json:
+        command = "integrations/pytorch/bench/rivals.py " + " ".join(
+            each for each in sys.argv[1:] if each not in ("--json", str(arguments.json)))
+        arguments.json.write_text(json.dumps({
+            "command": command.strip(), "commit": commit(), "processor": processor(), "torch": torch.__version__,
+            "threads": 1, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
