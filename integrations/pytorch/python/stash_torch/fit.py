@@ -10,7 +10,7 @@ was measured.
 import re
 
 from . import needs
-from .plan import readings, schedule
+from .plan import reads_of, schedule
 
 UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 PARTS = 64  # of the peak: how much more a plan without a budget may take for the time that it saves
@@ -46,7 +46,7 @@ class Fit:
         self.entry = None  # what such a step begins with (measure.py)
         self.chosen = {key: (group.form, group.recipe, group.mask, group.kept_bytes, group.reason)
                        for key, group in plan.groups.items()}
-        self.readings = readings(plan)
+        self.reads = reads_of(plan)
         self.smallest = self.timeline = None  # of the plan as it was chosen, and as it is now
         self.least = None  # bytes: the lowest peak that was measured
         self.bound = self.target = self.attempts = self.looks = 0
@@ -120,9 +120,9 @@ class Fit:
         self.plan.work = schedule(self.plan)
 
     def _sharing(self, live):
-        """Readings after which a row may wait for the next one. Adds it to what lives in each moment."""
+        """Reads after which a row may wait for the next one. Adds it to what lives in each moment."""
         shared = set()
-        for key, places in self.readings.items():
+        for key, places in self.reads.items():
             if not self._may_stay(key):
                 continue
             bytes = self.plan.groups[key].bytes

@@ -114,7 +114,7 @@ class Plan:
     before: int  # bytes that the step saved
 
     def __post_init__(self):
-        self.shared = frozenset()  # ((node, slot), group): readings after which the row waits for the next one
+        self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
         self.fit = None  # fit.Fit, once the step is over in which the plan was made
         self.count()
         self.work = schedule(self)
@@ -183,7 +183,7 @@ def _with(those, *more):
     return tuple(sorted({*those, *more}))
 
 
-def readings(plan):
+def reads_of(plan):
     """key -> every (node, slot) whose reading takes the values of this storage, in the order in which backward runs them:
     the reverse of that of the nodes."""
     reads = {}
@@ -207,7 +207,7 @@ def _shared_rows(plan):
     """(node, slot) -> groups that are read again within NEAR nodes after it, or by what the plan shares, so that their
     rows are kept till then."""
     keep, near = {}, NEAR[plan.policy == "lossless"]
-    for key, places in readings(plan).items():
+    for key, places in reads_of(plan).items():
         for place, following in zip(places, places[1:]):
             if place[0] - following[0] <= near or (place, key) in plan.shared:
                 keep.setdefault(place, set()).add(key)
