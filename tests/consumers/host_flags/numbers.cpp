@@ -99,11 +99,13 @@ std::uint64_t digest(const void* data, std::size_t bytes) {
   return hash;
 }
 
-void print(const std::string& what, const words& y, const encoded& stored) {
-  std::printf(
-      "%-28s %016llx %016llx\n", what.c_str(),
-      static_cast<unsigned long long>(digest(y.data(), y.size() * 4)),
-      static_cast<unsigned long long>(digest(stored.memory.data(), stored.memory.size() * sizeof(block))));
+/// `bytes`: of the encoded form. What lies after it is scratch, in which vectors of one width leave something
+/// else than those of another.
+void print(const std::string& what, const words& y, const encoded& stored,
+           std::size_t bytes = count * sizeof(block)) {
+  std::printf("%-28s %016llx %016llx\n", what.c_str(),
+              static_cast<unsigned long long>(digest(y.data(), y.size() * 4)),
+              static_cast<unsigned long long>(digest(stored.memory.data(), bytes)));
 }
 
 void encodings() {
@@ -116,7 +118,7 @@ void encodings() {
     words back(count);
     stash::encode(how, in(x), kept.to(), {}, {});
     stash::decode(how, kept.from(), out(back), {}, {});
-    print(name, back, kept);
+    print(name, back, kept, stash::encoded_bytes_exact(how, in(x), {}));
   }
 }
 
