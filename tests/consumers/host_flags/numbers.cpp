@@ -99,8 +99,8 @@ std::uint64_t digest(const void* data, std::size_t bytes) {
   return hash;
 }
 
-/// `bytes`: of the encoded form. What lies after it is scratch, in which vectors of one width leave something
-/// else than those of another.
+/// `bytes`: of the encoded form. What lies after it is workspace, in which vectors of one width leave
+/// something else than those of another.
 void print(const std::string& what, const words& y, const encoded& stored,
            std::size_t bytes = count * sizeof(block)) {
   std::printf("%-28s %016llx %016llx\n", what.c_str(),
