@@ -15,14 +15,32 @@ import stash_torch
 from training import assert_same, classify
 
 
-def ranks(rank, count, port, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+def distributed(count):
+    return DistributedDataParallel(models.UNet())
+
+
+def sharded(count):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    network, mesh = models.Transformer(dropout=0), init_device_mesh("cpu", (count,))
+    for part in [*network.blocks, network]:
+        fully_shard(part, mesh=mesh)
+    return network
+
+
+def whole(tensor):
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
+
+
+def ranks(rank, count, file, build, results):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=count)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=count)
     found = []
     for compressed in (False, True):
         torch.manual_seed(3)
-        network = DistributedDataParallel(models.UNet())
+        network = build(count)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
         session = stash_torch.compress(network)
         if compressed:
@@ -34,18 +52,19 @@ def ranks(rank, count, port, results):
             optimizer.step()
         if compressed:
             session.close()
-            assert session.counts["steps"] == 3
-        found.append([each.detach().clone() for each in network.state_dict().values()])
+            assert session.counts["steps"] == 3 and session.plans[0].after < session.plans[0].before
+        found.append([whole(each) for each in network.state_dict().values()])
     assert all(torch.equal(a, b) for a, b in zip(*found))
     results.put((rank, sum(each.double().sum().item() for each in found[1][:4])))
     torch.distributed.destroy_process_group()
 
 
-def test_two_ranks_of_distributed_data_parallel():
+@pytest.mark.parametrize("build", [distributed, pytest.param(sharded, marks=pytest.mark.slow)])
+def test_two_ranks(build, tmp_path):
+    """DistributedDataParallel, and weights that FSDP shards."""
     context = torch.multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
-    port = 29500 + os.getpid() % 2000
-    torch.multiprocessing.spawn(ranks, (2, port, results), nprocs=2)
+    torch.multiprocessing.spawn(ranks, (2, str(tmp_path / "ranks"), build, results), nprocs=2)
     assert len({value for _, value in (results.get(), results.get())}) == 1
 
 
