@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several ranks, threads, compiled parts, and what is left after a long run."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -81,6 +82,28 @@ def test_a_compiled_part_keeps_its_own():
     torch._dynamo.reset()
     session = assert_same(Network(), [models.batch(2, 32, seed) for seed in range(4)])
     assert session.counts["steps"] >= 2
+
+
+@pytest.mark.parametrize("way", ["trace", "script", "export", "whole"])
+def test_other_ways_to_read_a_model(way):
+    """torch.jit, torch.export and a whole compiled graph within a session give what they give without."""
+    def used(network, x):
+        if way == "whole":
+            whole = torch.compile(network, backend="aot_eager", fullgraph=True)
+            return [whole(x).square().mean().backward() for _ in range(2)] and network[0].weight.grad
+        network.eval()
+        if way == "export":
+            return torch.export.export(network, (x,)).module()(x)
+        return torch.jit.trace(network, x)(x) if way == "trace" else torch.jit.script(network)(x)
+
+    x, found = torch.randn(2, 3, 16, 16), []
+    for compressed in (False, True):
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 8, 3))
+        with stash_torch.compress(network) if compressed else contextlib.nullcontext():
+            found.append(used(network, x))
+    assert torch.equal(*found)
 
 
 def test_two_threads_with_a_session_each():

@@ -330,3 +330,15 @@ def test_a_failure_of_ours_is_not_one_of_the_step(monkeypatch, name, part):
     for a, b in zip(network.parameters(), plain.parameters()):
         assert torch.equal(a.grad, b.grad)
     assert session.counts["failures"] + session.counts["steps that could not be planned"] == 1
+
+
+@pytest.mark.parametrize("around", [torch.inference_mode, lambda: torch.device("meta"), torch.autograd.graph.save_on_cpu])
+def test_what_is_tried_at_first_is_tried_apart(around):
+    """No mode or hook of the program changes what tiny ops say of this release of torch."""
+    from stash_torch import checks
+
+    checks.disabled.cache_clear()
+    with around():
+        session = stash_torch.enable(models.UNet())
+        session.close()
+    assert not session.disabled

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tries, on tiny ops, that a mask or a shape may stand in for a saved tensor in this release of torch."""
 
+import concurrent.futures
 import functools
 import logging
 
@@ -27,7 +28,13 @@ _MAPS = {
 
 @functools.cache
 def disabled():
-    """Entries (node class, slot) of needs.SHAPES, SIGNS and RANGES whose gradient changes when they are used."""
+    """Entries (node class, slot) of needs.SHAPES, SIGNS and RANGES whose gradient changes when they are used. Tried in a
+    thread of their own, to which no mode, hook or default device of the program reaches."""
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        return other.submit(_failing).result()
+
+
+def _failing():
     entries = {*needs.SHAPES, *needs.SIGNS, *needs.RANGES}
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(1)

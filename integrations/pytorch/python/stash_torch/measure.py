@@ -36,13 +36,13 @@ class Measure:
                 and torch._C._current_graph_task_id() == -1)
 
     def _module_begins(self, module, inputs):
-        if torch.compiler.is_compiling() or not self._is_between_steps():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._is_between_steps():
             return
         if self.watch is not None and self.watch.moments:
             self._stop()
         if not torch.is_grad_enabled():
             return
-        self.entry = (id(module), tuple(each.shape for each in inputs if isinstance(each, torch.Tensor)))
+        self.entry = (id(module), tuple(_shape_of(each) for each in inputs if isinstance(each, torch.Tensor)))
         refused = next((plan.fit for plan in self.session.plans if plan.fit.refused and plan.fit.entry == self.entry), None)
         if refused is not None:
             raise BudgetError(refused.word())
@@ -113,3 +113,7 @@ class Measure:
             session.learned.fit.plain, session.learned.fit.entry = timeline, self.entry
         elif session.begun and not session.raw and session.replay is not None and session.position == len(session.active.work):
             session.active.fit.measured(timeline)
+
+
+def _shape_of(tensor):
+    return None if tensor.is_nested else tensor.shape

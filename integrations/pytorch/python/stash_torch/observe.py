@@ -26,6 +26,8 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
+        if torch.compiler.is_compiling():  # dynamo reads this function, too
+            return result
         if isinstance(result, torch.Tensor):
             self._look(result)
         elif isinstance(result, (tuple, list)):

@@ -74,7 +74,7 @@ class Session(contextlib.ContextDecorator):
         self.forward = object()  # this forward pass: hooks of an earlier one may still run
 
     def _created(self, node):
-        if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling()
+        if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling() or torch.jit.is_tracing()
                 or torch._C._current_graph_task_id() != -1):
             return
         if self.begun:  # the forward pass before this one has been read

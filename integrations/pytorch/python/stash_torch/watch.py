@@ -98,6 +98,8 @@ class Watch:
             events.append((event.start_time_ns, made.alloc_size, made.ptr))
 
     def _timeline(self, times, events, without):
+        if len(times) != len(self.moments):  # somebody else has begun or ended the profiler in between
+            return Timeline([], [])
         most, live, at = [0] * max(1, len(self.moments)), 0, 0
         reached = [0] * len(most)  # when
         made, of_pointer = {}, {}  # blocks that live; all blocks of an address, in order
