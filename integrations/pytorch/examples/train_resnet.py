@@ -22,6 +22,8 @@ import stash_torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 import memory  # noqa: E402
 
+WARM_UP = 5  # steps after which the plan is fitted to its memory
+
 
 class Block(nn.Module):
     def __init__(self, inputs, outputs, stride):
@@ -73,7 +75,9 @@ def load(folder, steps, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="lossless", choices=["none", "lossless", "fp16", "bf16", "fp10", "fp8"])
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--budget", help='for the peak of a step, as "60 MiB"')
+    parser.add_argument("--timeline", type=Path, help="draw memory over a step, plain and under the policy, into this SVG file")
+    parser.add_argument("--steps", type=int, default=30, help="8 or more (default: 30)")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--data", type=Path, help="folder of the Fashion-MNIST files (default: generated images)")
     parser.add_argument("--report", action="store_true", help="print what is kept of every tensor")
@@ -84,7 +88,7 @@ def main():
     network = resnet18()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     batches = load(arguments.data, arguments.steps, arguments.batch)
-    session = None if arguments.policy == "none" else stash_torch.compress(network, arguments.policy)
+    session = None if arguments.policy == "none" else stash_torch.compress(network, arguments.policy, arguments.budget)
 
     def step(x, target):
         optimizer.zero_grad(set_to_none=False)
@@ -95,18 +99,21 @@ def main():
 
     losses, seconds = [], 0.0
     with session or contextlib.nullcontext():
-        for x, target in batches[:2]:
+        for x, target in batches[:WARM_UP]:
             losses.append(step(x, target))
-        peak, loss = memory.peak_of(lambda: step(*batches[2]))
+        peak, loss = memory.peak_of(lambda: step(*batches[WARM_UP]))
         losses.append(loss)
         start = time.perf_counter()
-        for x, target in batches[3:]:
+        for x, target in batches[WARM_UP + 1:]:
             losses.append(step(x, target))
-        seconds = (time.perf_counter() - start) / max(1, len(batches) - 3)
+        seconds = (time.perf_counter() - start) / max(1, len(batches) - WARM_UP - 1)
     print(f"policy {arguments.policy:8}  peak {peak / 2**20:7.1f} MiB  {seconds * 1000:6.0f} ms a step  "
           f"losses {losses[0]:.6f} ... {sum(losses[-5:]) / len(losses[-5:]):.6f}  last {losses[-1]!r}")
     if session is not None and arguments.report:
         print(session.report())
+    if session is not None and arguments.timeline:
+        session.timeline(arguments.timeline)
+        print(f"memory over a step: {arguments.timeline}")
 
 
 if __name__ == "__main__":
