@@ -126,6 +126,23 @@ def test_steps_without_an_optimizer_and_with_two_backward_passes(steps):
     assert all(torch.equal(plain, ours) for plain, ours in zip(*found, strict=True))
 
 
+def test_steps_that_cannot_be_measured_are_not_watched_for_long(caplog):
+    """A gradient penalty: what is made after the first backward pass looks like another step."""
+    network = models.UNet()
+    x, target = models.batch(2, 32)
+    optimizer, watched = torch.optim.SGD(network.parameters(), lr=0.01), 0
+    with stash_torch.compress(network, budget="1 MiB"):
+        for _ in range(16):
+            optimizer.zero_grad()
+            inputs = x.clone().requires_grad_()
+            loss = functional.cross_entropy(network(inputs), target)
+            watched += torch.autograd._profiler_enabled()
+            gradient, = torch.autograd.grad(loss, inputs, create_graph=True)
+            (loss + gradient.square().sum()).backward()
+            optimizer.step()
+    assert 0 < watched < 12 and "neither kept nor refused" in caplog.text
+
+
 def test_a_program_without_modules_is_not_measured():
     weight = torch.randn(16, 3, 3, 3, requires_grad=True)
     x = torch.randn(8, 3, 32, 32)

@@ -7,11 +7,13 @@ the most time for its bytes stays raw. The next step is measured again. The boun
 was measured.
 """
 
+import logging
 import re
 
 from . import needs
 from .plan import reads_of, schedule
 
+log = logging.getLogger("stash_torch")
 UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 PARTS = 64  # of the peak: how much more a plan without a budget may take for the time that it saves
 ATTEMPTS = 3
@@ -56,6 +58,12 @@ class Fit:
     def unsettled(self):
         """Whether steps are to be measured. Not forever: they may never follow this plan to its end."""
         return not self.settled and self.looks <= LOOKS
+
+    def look(self, steps=1):
+        """Steps were watched."""
+        before, self.looks = self.looks, self.looks + steps
+        if before <= LOOKS < self.looks and not self.settled and self.budget is not None:
+            log.warning("no step of this kind could be measured: its budget is neither kept nor refused")
 
     def measured(self, timeline):
         """A step has followed the plan."""

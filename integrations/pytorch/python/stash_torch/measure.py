@@ -15,6 +15,9 @@ from .fit import BudgetError
 from .watch import Watch
 
 
+SPOILED = 7  # steps for which one counts that was watched in vain
+
+
 class Measure:
     def __init__(self, session):
         self.session = session
@@ -64,7 +67,7 @@ class Measure:
         """The first node of a step."""
         if self.wanted():
             for plan in self.session.plans:
-                plan.fit.looks += 1
+                plan.fit.look()
             if self.watch is None:
                 self.session.counts["steps that were not measured"] += 1
 
@@ -108,6 +111,8 @@ class Measure:
         timeline = watch.stop(without=("planning",) if updated else ("planning", "after"))
         session = self.session
         if watch.spoiled or not timeline.moments:
+            for plan in session.plans:
+                plan.fit.look(SPOILED)
             return
         if session.learned is not None:
             session.learned.fit.plain, session.learned.fit.entry = timeline, self.entry
