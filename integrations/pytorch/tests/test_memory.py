@@ -4,14 +4,14 @@
 import contextlib
 import xml.etree.ElementTree as xml
 
-import memory
-import models
 import pytest
 import torch
 import torch.nn.functional as functional
-from training import assert_same
 
+import memory
+import models
 import stash_torch
+from training import assert_same
 
 
 def stepper(network, count=8, side=32, updates=True):

@@ -35,7 +35,8 @@ def budget_bytes(budget):
     else:
         number = budget if type(budget) is int else 0
     if number < 1:
-        raise ValueError(f'compress: budget: expected bytes, as a whole number or as in "6 GiB", got {budget!r}; units: {", ".join(UNITS)}')
+        raise ValueError(f'compress: budget: expected bytes, as a whole number or as in "6 GiB", got {budget!r}; units: '
+                         + ", ".join(UNITS))
     return number
 
 

@@ -14,7 +14,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from .fit import BudgetError
 from .watch import Watch
 
-
 SPOILED = 7  # steps for which one counts that was watched in vain
 
 

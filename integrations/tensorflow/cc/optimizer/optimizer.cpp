@@ -261,8 +261,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       log.predicted_peak_bytes = log.predicted_plain_bytes;
       status = nothing_to_do(e.what());
       if (must_keep) {
-        log.reason = absl::StrCat("no plan keeps the budget of ", log.budget_bytes, " bytes, because planning failed: ",
-                                  e.what());
+        log.reason = absl::StrCat("no plan keeps the budget of ", log.budget_bytes,
+                                  " bytes, because planning failed: ", e.what());
         status = refuse_unplanned(item.graph, log.reason, output);
       }
       if (!status.ok()) LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
@@ -428,8 +428,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       analysis.order = graph.topological_order();
       for (int i = 0; i < graph.size() && analysis.device_node < 0; ++i)
         if (!is_outside(graph.op(i)) && !is_control_flow(graph.op(i))) analysis.device_node = i;
-      if (!has_backward_pass(graph) || analysis.device_node < 0 ||
-          analysis.order.size() != at(graph.size()))
+      if (!has_backward_pass(graph) || analysis.device_node < 0 || analysis.order.size() != at(graph.size()))
         return nothing_to_do(why);
       const control_flow flow(graph, analysis.order);
       *output = refuse(original, graph, analysis, flow, absl::StrCat("Stash: ", why)).graph;

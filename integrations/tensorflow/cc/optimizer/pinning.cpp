@@ -108,9 +108,9 @@ class pinner {
       add_control_edge(n, graph_.name(i));
   }
 
-  // Those of `first` that `waiting` may wait for. A variable of a loop that no longer changes leaves it before
-  // the last iteration has ended, so that what reads it may run before what all iterations read; control edges
-  // keep to an order in which a loop ends as a whole.
+  // Those of `first` that `waiting` may wait for. A variable of a loop that no longer changes leaves it
+  // before the last iteration has ended, so that what reads it may run before what all iterations read;
+  // control edges keep to an order in which a loop ends as a whole.
   std::vector<int> without_cycles(int waiting, const std::vector<int>& first) {
     if (!edges_) return first;
     std::vector<int> kept;
