@@ -13,8 +13,8 @@ import torch
 from . import forms, library, needs, pooling
 from .grouping import FLOATS, Grouping
 from .plan import Call, Held, Plan, Recipe, Source, evaluate
-from .recipes import OPS
-from .step import PREFIX, held_tensor, setting_of
+from .recipes import IN_PLACE, OPS
+from .step import PREFIX, held_tensor, saved, setting_of
 
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
@@ -63,7 +63,7 @@ class Chooser:
             group.recipe, group.mask, group.exact, group.kept_bytes = None, None, False, group.bytes
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
-                      and group.base.producer is not None]
+                      and group.base.producer is not None and self.is_as_made(group)]
         dropped = {}  # key -> recipe
         for group in sorted(candidates, key=lambda each: -each.first):
             trial = {**dropped, group.key: None}
@@ -119,15 +119,16 @@ class Chooser:
             names.append(_short(node.name))
             if len(names) > MOST_OPS:
                 raise Impossible
-        fixed = {"shape": node.shape, "dtype": node.dtype, "fresh": _fresh(inputs, self.nodes),
+        fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless", "fresh": _fresh(inputs, self.nodes),
                  **self.fixed.get(index, {})}
-        return Call(index, inputs, op.settings, fixed, self.pins(op, index, inputs))
+        recorded = {name: setting_of(node.handle, name) for name in op.settings}
+        return Call(index, inputs, op.settings, recorded, fixed, self.pins(op, index, inputs))
 
     def pins(self, op, index, inputs):
         """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
         if not op.trials or op.trials[0] != "eps":
             return ()
-        held = [each for each in inputs[1:] if isinstance(each, Held)]
+        held = [each for each in inputs[1:] if isinstance(each, Held) and not each.slot.startswith("result")]
         if not held:
             raise Impossible
         return tuple((each.edge, each.slot, self.held(each).data_ptr()) for each in held)
@@ -144,15 +145,32 @@ class Chooser:
         if producer == "leaf":
             return Held(index, edge, "")
         if not isinstance(producer, tuple):
-            optional = (1, 2) if node.name == "NativeBatchNormBackward0" else (2,)
-            if producer is None and edge in optional and node.name.startswith("Native"):
-                return None  # a norm without a weight or a bias
+            if producer is None and edge in (1, 2) and self.is_absent(node, edge):
+                return None
             raise Impossible
         known = self.grouping.value_of.get(producer)
         if known is not None:
             group = self.grouping.of_slot[known.node, known.name]
             return self.read(known, group, before, dropped, depth, names, groups)
         return self.call_of(producer, before, dropped, depth, names, groups)
+
+    def is_absent(self, node, edge):
+        """Whether a norm has no such parameter. One that is not trained has no edge either; of a bias that autograd does not
+        save only a norm without a weight tells that there is none."""
+        if not node.name.startswith("Native"):
+            return False
+        known = "bias" if edge == 2 and hasattr(node.handle, PREFIX + "bias") else "weight"
+        return saved(node.handle, known) is None
+
+    def is_as_made(self, group):
+        """Whether nothing but known ops wrote this storage: every write counts one version, and autograd does not see what is
+        written without gradients."""
+        writes, producer = 0, group.base.producer
+        while isinstance(producer, tuple) and self.nodes[producer[0]].name in IN_PLACE:
+            writes += 1
+            producers = self.nodes[producer[0]].producers
+            producer = producers[0] if producers else None
+        return group.base.version <= writes
 
     def read(self, slot, group, before, dropped, depth, names, groups):
         """A value that some node saved: read where it is kept, or computed again in turn."""
@@ -213,7 +231,7 @@ class Chooser:
         return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
 
     def settings(self, call):
-        return {name: setting_of(self.nodes[call.node].handle, name) for name in call.settings}
+        return call.recorded
 
     # ---- forms
 

@@ -2,7 +2,7 @@
 """What a plan says: for every storage how it is kept, and for every node of autograd what a step that follows the plan
 does there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -67,6 +67,7 @@ class Call:
     node: int
     inputs: list
     settings: tuple  # names of `_saved_*`
+    recorded: dict  # their values in the recorded step
     fixed: dict  # settings that are the same in every step
     pinned: tuple = ()  # what tells the module whose settings were found by trial: (edge, slot, address)
 
@@ -129,6 +130,7 @@ class SlotWork:
     group: tuple
     hollow: bool  # only the shape is read
     mask: bool  # only signs or ranges are read, and are kept apart
+    bounds: tuple  # of the range that a mask tells of, or None
     keep: frozenset  # groups that the next readers share
 
 
@@ -139,7 +141,8 @@ class Work:
     slots: tuple = ()
     sources: tuple = ()  # (slot name, group): raw storages that recipes start from
     held: tuple = ()  # (edge, slot) of tensors that recipes read where they are
-    settings: tuple = ()
+    settings: dict = field(default_factory=dict)  # numbers and such of an op that a recipe runs, as they were recorded
+    dtype: object = None  # of its result
     shape: tuple = None  # of the result of an op that a recipe runs
     pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
 
@@ -155,7 +158,7 @@ def schedule(plan):
             hollow, mask = slot.need == needs.SHAPE, group.mask is not None and slot.need in (needs.SIGN, needs.RANGE)
             if hollow or group.form is not None or group.recipe is not None:
                 shared = keep.get((slot.node, slot.name), frozenset())
-                work[slot.node].slots += (SlotWork(slot, group.key, hollow, mask, shared),)
+                work[slot.node].slots += (SlotWork(slot, group.key, hollow, mask, _bounds(group, hollow, mask), shared),)
     for group in plan.groups.values():
         if group.recipe is not None:
             _schedule_recipe(plan, group.recipe, work)
@@ -171,12 +174,16 @@ def _schedule_recipe(plan, recipe, work):
             work[node].sources = _with(work[node].sources, (slot, key))
     for call in recipe.calls():
         mine = work[call.node]
-        mine.settings = _with(mine.settings, *call.settings)
-        mine.shape = tuple(plan.nodes[call.node].shape)
+        mine.settings.update(call.recorded)
+        mine.shape, mine.dtype = tuple(plan.nodes[call.node].shape), plan.nodes[call.node].dtype
         mine.pinned = call.pinned
         for each in call.inputs:
             if isinstance(each, Held):
                 work[each.node].held = _with(work[each.node].held, (each.edge, each.slot))
+
+
+def _bounds(group, hollow, mask):
+    return None if hollow else getattr(group.mask if mask else group.form, "bounds", None)
 
 
 def _with(those, *more):

@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from . import forms, library
+from . import forms, library, needs
 from .entries import Computed, Encoded, Raw
 from .plan import Held, Source, evaluate
 from .recipes import OPS
@@ -38,14 +38,21 @@ class Replay:
         for edge, slot, address in work.pinned:
             if held_tensor(node, edge, slot).data_ptr() != address:
                 raise Deviation
+        if work.dtype is not None and node._input_metadata[0].dtype != work.dtype:
+            raise Deviation
+        if any(setting_of(node, name) != value for name, value in work.settings.items()):
+            raise Deviation
+        if any(_bounds_of(node, each.slot.name) != each.bounds for each in work.slots if each.bounds):
+            raise Deviation
         tensors = [self._saved(node, each.slot) for each in work.slots]
+        sources = [(group, self._saved(node, self._slot_of(group))) for _, group in work.sources]
         if work.settings:
-            self.settings[position] = {name: setting_of(node, name) for name in work.settings}
+            self.settings[position] = work.settings
         for edge, slot in work.held:
             tensor = held_tensor(node, edge, slot).detach()
             self.held[position, edge, slot] = (tensor, tensor._version)
-        for slot, group in work.sources:
-            self.entries[group] = Raw(group, saved(node, slot).detach())
+        for group, tensor in sources:
+            self.entries[group] = Raw(group, tensor)
         for each, tensor in zip(work.slots, tensors):
             self._take(node, each, tensor)
 
@@ -63,10 +70,13 @@ class Replay:
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
         self.entries, self.held, self.settings = {}, {}, {}
 
+    def _slot_of(self, group):
+        return next(slot for slot in self.session.active.groups[group].slots if (slot.node, slot.name) == group)
+
     def _saved(self, node, slot):
         tensor = saved(node, slot.name).detach()
         if (tensor.shape != slot.shape or tensor.stride() != slot.stride or tensor.dtype != slot.dtype
-                or tensor.storage_offset() != slot.offset):
+                or tensor.storage_offset() != slot.offset or tensor._version != slot.version):
             raise Deviation
         return tensor
 
@@ -123,6 +133,10 @@ class Replay:
             recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen),
             lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]),
             lambda call: settings[call.node])
+
+
+def _bounds_of(node, slot):
+    return tuple(float(setting_of(node, name)) for name in needs.RANGES[type(node).__name__, slot])
 
 
 def _unchanged(tensor, version):
