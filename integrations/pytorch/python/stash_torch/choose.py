@@ -119,8 +119,8 @@ class Chooser:
             names.append(_short(node.name))
             if len(names) > MOST_OPS:
                 raise Impossible
-        fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless", "fresh": _fresh(inputs, self.nodes),
-                 **self.fixed.get(index, {})}
+        fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless",
+                 "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
         recorded = {name: setting_of(node.handle, name) for name in op.settings}
         return Call(index, inputs, op.settings, recorded, fixed, self.pins(op, index, inputs))
 

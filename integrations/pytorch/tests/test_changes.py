@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that do something else than in the recorded step: no gradient may follow the old plan."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+import stash_torch
+
+
+class Network(nn.Module):
+    def __init__(self, norm=None):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Conv2d(3, 8, 3, padding=1), norm or nn.Identity(), nn.Conv2d(8, 4, 3, padding=1)
+
+
+def moving_window(network, x, step):
+    return functional.silu(network.first(x)[:, :, step % 4:step % 4 + 8])
+
+
+def clipped(network, x, step):
+    return functional.hardtanh(network.first(x), -0.1 * (step + 1), 0.1 * (step + 1))
+
+
+def cast(network, x, step):
+    half = torch.float16 if step < 3 else torch.bfloat16
+    return functional.silu(network.first(x).to(half).float())
+
+
+def padded(network, x, step):
+    return functional.silu(functional.pad(network.first(x), (1, 1, 1, 1), value=0.0 if step < 3 else 1.0))
+
+
+def frozen(network, x, step):
+    if step == 3:
+        network.eval()
+    return functional.silu(network.norm(network.first(x)))
+
+
+def bias_set(network, x, step):
+    if step == 3:
+        with torch.no_grad():
+            network.norm.bias.fill_(0.5)
+    return functional.silu(network.norm(network.first(x)))
+
+
+def weight_set(network, x, step):
+    if step == 3:
+        with torch.no_grad():
+            network.norm.weight.copy_(torch.linspace(0.5, 1.5, 8))
+    return functional.silu(network.norm(network.first(x).transpose(2, 3)))
+
+
+def written_without_gradients(network, x, step):
+    value = network.norm(network.first(x))
+    with torch.no_grad():
+        value.clamp_(max=100.0 if step < 3 else 0.5)
+    return functional.silu(value)
+
+
+def frozen_bias(norm):
+    norm.bias.requires_grad_(False)
+    return norm
+
+
+def gradients_of(network, used, x, session=None):
+    found = []
+    for step in range(6):
+        network.zero_grad()
+        if session is not None:
+            session.__enter__()
+        network.last(used(network, x, step)).square().mean().backward()
+        if session is not None:
+            session.close()
+        found.append([each.grad.clone() for each in network.parameters() if each.grad is not None])
+    return found
+
+
+@pytest.mark.parametrize("used, norm", [
+    (moving_window, None), (clipped, None), (cast, None), (padded, None), (frozen, nn.BatchNorm2d(8)),
+    (bias_set, frozen_bias(nn.BatchNorm2d(8))), (bias_set, frozen_bias(nn.GroupNorm(2, 8))),
+    (weight_set, nn.BatchNorm2d(8)), (written_without_gradients, nn.BatchNorm2d(8))])
+def test_what_changes_is_noticed(used, norm):
+    network = Network(norm)
+    other, x = copy.deepcopy(network), torch.randn(4, 3, 16, 16)
+    session = stash_torch.compress(other)
+    session.measures = False
+    plain, ours = gradients_of(network, used, x), gradients_of(other, used, x, session)
+    for step, (first, second) in enumerate(zip(plain, ours, strict=True)):
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), f"step {step}"
+    assert not session.counts["failures"] and not session.counts["steps that could not be planned"]
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(16), nn.GroupNorm(2, 8)])
+def test_another_epsilon_is_an_error_and_no_wrong_gradient(norm):
+    network, x = Network(norm), torch.randn(4, 3, 16, 16)
+    session = stash_torch.compress(network)
+    session.measures = False
+    with session:
+        for step in range(4):
+            network.norm.eps = 1e-5 if step < 3 else 0.1
+            loss = network.last(functional.silu(network.norm(network.first(x)))).square().mean()
+            if step == 3:
+                with pytest.raises(RuntimeError, match="epsilon of a norm: expected"):
+                    loss.backward()
+            else:
+                loss.backward()
