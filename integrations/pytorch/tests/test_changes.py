@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that do something else than in the recorded step: no gradient may follow the old plan."""
 
+import contextlib
 import copy
 
 import pytest
@@ -108,3 +109,46 @@ def test_another_epsilon_is_an_error_and_no_wrong_gradient(norm):
                     loss.backward()
             else:
                 loss.backward()
+
+
+def test_a_plan_that_takes_over_trusts_only_what_it_has_checked():
+    """Two plans that begin alike but for a cast; a step casts as in the one and then goes on as in the other."""
+    def loss_of(network, x, half, branch):
+        base = network.norm(torch.relu(network.first(x)))
+        value = base.to(half).float() + functional.silu(base)
+        return network.last(torch.sigmoid(value) if branch else torch.tanh(value)).square().mean()
+
+    network, x = Network(nn.Conv2d(8, 8, 1)), torch.randn(4, 3, 16, 16)
+    kinds = [(torch.float16, False), (torch.bfloat16, True), (torch.bfloat16, True), (torch.float16, False),
+             (torch.float16, True), (torch.bfloat16, False), (torch.float16, True)]
+    session = stash_torch.compress(network)
+    session.measures = False
+    for half, branch in kinds:
+        found = []
+        for context in (contextlib.nullcontext(), session):
+            network.zero_grad()
+            with context:
+                loss_of(network, x, half, branch).backward()
+            found.append([each.grad.clone() for each in network.parameters()])
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), (half, branch)
+    assert session.counts["steps"] > 2
+
+
+def test_a_mask_of_one_plan_is_no_value_of_another():
+    """Of a ReLU's result one branch reads the sign alone, the other the values, too."""
+    def loss_of(network, x, branch):
+        value = torch.relu(network.first(x))
+        return network.last(value if branch else torch.tanh(value)).square().mean()
+
+    network, x = Network(), torch.randn(4, 3, 16, 16)
+    session = stash_torch.compress(network)
+    session.measures = False
+    for branch in (False, True, True, False, True, False, False, True):
+        found = []
+        for context in (contextlib.nullcontext(), session):
+            network.zero_grad()
+            with context:
+                loss_of(network, x, branch).backward()
+            found.append([each.grad.clone() for each in network.parameters()])
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), branch
+    assert session.counts["steps"] > 2

@@ -34,7 +34,7 @@ def compress(model, policy="lossless", budget=None):
     are kept in that format, if they fit into it.
     budget: bytes, or a text as "6 GiB", for the peak of a step: on a GPU of all that is allocated there, on a CPU of what
     the step allocates. Tensors then stay as they are where that keeps the budget. If the smallest peak of the policy is
-    above it, the step after the one in which that was measured raises BudgetError with the budget that would do.
+    above it, a later step of that kind raises BudgetError before it begins, with the budget that would do.
 
     The first step of each kind (sequence of ops, shapes) is recorded and runs as without Stash. Returns a Session, which
     is a context manager, also a decorator.

@@ -121,8 +121,8 @@ class Chooser:
                 raise Impossible
         fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless",
                  "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
-        recorded = {name: setting_of(node.handle, name) for name in op.settings}
-        return Call(index, inputs, op.settings, recorded, fixed, self.pins(op, index, inputs))
+        settings = {name: setting_of(node.handle, name) for name in op.settings}
+        return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
 
     def pins(self, op, index, inputs):
         """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
@@ -193,7 +193,7 @@ class Chooser:
         for _ in self.trials(group.recipe):
             begin = _now(saved.device)
             try:
-                computed = evaluate(group.recipe.call, self.run, self.recorded, self.held, self.settings)
+                computed = evaluate(group.recipe.call, self.run, self.recorded, self.held)
             except RuntimeError:  # this setting does not fit the shapes
                 continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
@@ -229,9 +229,6 @@ class Chooser:
 
     def held(self, each):
         return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
-
-    def settings(self, call):
-        return call.recorded
 
     # ---- forms
 

@@ -18,6 +18,7 @@ class Entry:
         self.dtype, self.device = tensor.dtype, tensor.device
         self.elements = storage.nbytes() // tensor.element_size()
         self.loaded = None
+        self.gives = None  # as plan.Group.gives
 
     def stands_for(self, tensor):
         return (not self.reference.expired() and tensor.untyped_storage()._cdata == self.reference.cdata

@@ -163,7 +163,9 @@ class Fit:
     def _more(self, group):
         """{moment: bytes} that a raw storage takes more than what the plan keeps of it; None if nobody saw it go."""
         line, block = self.smallest, self.smallest.blocks.get(group.key)
-        moments = [line.moment_of.get(("backward", node)) for node in self._readers(group.key)]
+        # A reader of the shape alone holds a raw storage as well.
+        readers = {slot.node for slot in group.slots} | {node for node, _ in self.reads.get(group.key, ())}
+        moments = [line.moment_of.get(("backward", node)) for node in readers]
         saved = line.moment_of.get(("forward", group.first))
         if block is None or saved is None or None in moments or not moments:
             return None
@@ -176,16 +178,6 @@ class Fit:
             bytes = 0 if moment in own else group.bytes
             more[moment] = bytes - (kept if moment > saved else 0)
         return more
-
-    def _readers(self, key):
-        """Nodes whose backward reads this storage, or what is computed again from it."""
-        found, stack = set(), [key]
-        while stack:
-            each = stack.pop()
-            found |= {slot.node for slot in self.plan.groups[each].slots if each == key or slot.need != needs.SHAPE}
-            stack.extend(other for other, choice in self.chosen.items()
-                         if choice[1] is not None and each in choice[1].groups)
-        return found
 
 
 def _add(live, more):

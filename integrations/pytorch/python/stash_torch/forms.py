@@ -58,6 +58,7 @@ class Stored:
 
 class Form:
     name = "raw"
+    gives = None  # what it loads in place of the saved bits; None: those bits
 
     def store(self, row):
         """What is kept of this row, or None if it is better kept as it is."""
@@ -78,6 +79,7 @@ class Mask(Form):
         self.name = "sign_mask" if bounds is None else "range_mask"
         self.how = library.encoding(self.name) if bounds is None else library.encoding(self.name, 0, *bounds)
         self.bounds = bounds
+        self.gives = (self.name, bounds)
 
     def store(self, row):
         # On the CPU torch treats a NaN in one way where its loop is vectorised and in another in the loop's rest.
@@ -178,6 +180,7 @@ class Narrow(Form):
 
     def __init__(self, values):
         self.name = values
+        self.gives = (values,)
         how = library.encoding(values)
         self.how = library.api.Encoding(kind=how.kind, values=how.values, rule=how.rule,
                                         underflow=library.api.UNDERFLOW_KEEP_NONZERO)

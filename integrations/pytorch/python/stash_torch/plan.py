@@ -35,6 +35,13 @@ class Group:
     def first(self):
         return self.key[0]
 
+    def gives(self, policy, mask=False):
+        """What readers are given in place of the saved bits (forms.Form.gives); None: those bits."""
+        if self.recipe is not None and not mask:
+            return None if policy == "lossless" else id(self.recipe)
+        form = self.mask if mask else self.form
+        return form.gives if form is not None else None
+
     def how(self):
         if self.recipe is not None:
             return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
@@ -66,8 +73,7 @@ class Held:
 class Call:
     node: int
     inputs: list
-    settings: tuple  # names of `_saved_*`
-    recorded: dict  # their values in the recorded step
+    settings: dict  # by name: what the node kept besides tensors (`_saved_*`); every step that follows the plan has it
     fixed: dict  # settings that are the same in every step
     pinned: tuple = ()  # what tells the module whose settings were found by trial: (edge, slot, address)
 
@@ -91,10 +97,10 @@ class Recipe:
         return found
 
 
-def evaluate(each, run, source, held, settings):
+def evaluate(each, run, source, held):
     """The value of a Call, Source, Held or None (an argument that is left out).
 
-    run: (node, inputs, settings) -> tensor. source, held: what these are read from. settings: node -> {name: value}.
+    run: (node, inputs, settings) -> tensor. source, held: what these are read from.
     """
     if each is None:
         return None
@@ -102,8 +108,8 @@ def evaluate(each, run, source, held, settings):
         return source(each).as_strided(each.shape, each.stride, each.offset)
     if isinstance(each, Held):
         return held(each)
-    inputs = [evaluate(one, run, source, held, settings) for one in each.inputs]
-    return run(each.node, inputs, {**each.fixed, **settings(each)})
+    inputs = [evaluate(one, run, source, held) for one in each.inputs]
+    return run(each.node, inputs, {**each.fixed, **each.settings})
 
 
 @dataclass
@@ -116,7 +122,7 @@ class Plan:
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
-        self.fit = None  # fit.Fit, once the step is over in which the plan was made
+        self.fit = None  # fit.Fit, once a session has learned the plan
         self.count()
         self.work = schedule(self)
 
@@ -139,12 +145,16 @@ class Work:
     name: str
     edges: tuple
     slots: tuple = ()
-    sources: tuple = ()  # (slot name, group): raw storages that recipes start from
+    sources: dict = field(default_factory=dict)  # group -> step.Slot: raw storages that recipes start from
     held: tuple = ()  # (edge, slot) of tensors that recipes read where they are
-    settings: dict = field(default_factory=dict)  # numbers and such of an op that a recipe runs, as they were recorded
-    dtype: object = None  # of its result
-    shape: tuple = None  # of the result of an op that a recipe runs
+    settings: dict = field(default_factory=dict)  # of an op that a recipe runs (Call)
+    shape: tuple = None  # of its result
+    dtype: object = None
     pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
+
+    def premises(self):
+        """What a step must have in common with the recorded one here, for recipes that run this op."""
+        return self.settings, self.shape, self.dtype, self.pinned
 
     def idle(self):
         return not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
@@ -168,13 +178,12 @@ def schedule(plan):
 def _schedule_recipe(plan, recipe, work):
     """What the nodes of a recipe's ops and sources have to give it."""
     for key in recipe.groups:
-        node, slot = key
         source = plan.groups[key]
         if source.form is None and source.recipe is None:
-            work[node].sources = _with(work[node].sources, (slot, key))
+            work[source.first].sources[key] = next(slot for slot in source.slots if (slot.node, slot.name) == key)
     for call in recipe.calls():
         mine = work[call.node]
-        mine.settings.update(call.recorded)
+        mine.settings = call.settings
         mine.shape, mine.dtype = tuple(plan.nodes[call.node].shape), plan.nodes[call.node].dtype
         mine.pinned = call.pinned
         for each in call.inputs:

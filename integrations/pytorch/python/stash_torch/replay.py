@@ -23,7 +23,7 @@ class Replay:
     def __init__(self, session):
         self.session, self.forward = session, session.forward
         self.entries = {}
-        self.settings = {}
+        self.premises = {}  # by position: what was found to be as in the recorded step
         self.held = {}
         self.touched = False  # whether a slot has been replaced
 
@@ -33,25 +33,18 @@ class Replay:
             raise Deviation
         if work.idle():
             return
-        if hooked_by_others() or (work.shape is not None and tuple(node._input_metadata[0].shape) != work.shape):
-            raise Deviation
-        for edge, slot, address in work.pinned:
-            if held_tensor(node, edge, slot).data_ptr() != address:
-                raise Deviation
-        if work.dtype is not None and node._input_metadata[0].dtype != work.dtype:
-            raise Deviation
-        if any(setting_of(node, name) != value for name, value in work.settings.items()):
+        if hooked_by_others() or not _has_premises(node, work):
             raise Deviation
         if any(_bounds_of(node, each.slot.name) != each.bounds for each in work.slots if each.bounds):
             raise Deviation
         tensors = [self._saved(node, each.slot) for each in work.slots]
-        sources = [(group, self._saved(node, self._slot_of(group))) for _, group in work.sources]
-        if work.settings:
-            self.settings[position] = work.settings
+        sources = {group: self._saved(node, slot) for group, slot in work.sources.items()}
+        if work.shape is not None:
+            self.premises[position] = work.premises()
         for edge, slot in work.held:
             tensor = held_tensor(node, edge, slot).detach()
             self.held[position, edge, slot] = (tensor, tensor._version)
-        for group, tensor in sources:
+        for group, tensor in sources.items():
             self.entries[group] = Raw(group, tensor)
         for each, tensor in zip(work.slots, tensors):
             self._take(node, each, tensor)
@@ -68,10 +61,7 @@ class Replay:
 
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
-        self.entries, self.held, self.settings = {}, {}, {}
-
-    def _slot_of(self, group):
-        return next(slot for slot in self.session.active.groups[group].slots if (slot.node, slot.name) == group)
+        self.entries, self.held, self.premises = {}, {}, {}
 
     def _saved(self, node, slot):
         tensor = saved(node, slot.name).detach()
@@ -96,10 +86,11 @@ class Replay:
 
     def _entry(self, each, tensor):
         key = (*each.group, "mask") if each.mask else each.group
+        group = self.session.active.groups[each.group]
+        gives = group.gives(self.session.policy, each.mask)
         entry = self.entries.get(key)
         if entry is not None:
-            return entry if entry.stands_for(tensor) and not isinstance(entry, Raw) else None
-        group = self.session.active.groups[each.group]
+            return entry if entry.stands_for(tensor) and _serves(entry, gives) and not isinstance(entry, Raw) else None
         self.session.measure.see(each.group, tensor)
         if group.recipe is not None and not each.mask:
             recipe = self._recipe(group.recipe)
@@ -116,23 +107,40 @@ class Replay:
                 self.session.counts["kept wider"] += 1
                 return None
             entry = Encoded(key, tensor, form, stored)
+        entry.gives = gives
         self.entries[key] = entry
         return entry
 
     def _recipe(self, recipe):
         """A call that holds all that the recipe reads, or None if something was not kept."""
-        nodes = self.session.active.nodes
+        nodes, work, groups = self.session.active.nodes, self.session.active.work, self.session.active.groups
         calls = recipe.calls()
         inputs = [each for call in calls for each in call.inputs]
         entries = {each.group: self.entries.get(each.group) for each in inputs if isinstance(each, Source)}
         held = {each: self.held.get((each.node, each.edge, each.slot)) for each in inputs if isinstance(each, Held)}
-        settings = {call.node: self.settings.get(call.node) if call.settings else {} for call in calls}
-        if None in [*entries.values(), *held.values(), *settings.values()]:
+        # Another plan may have been followed up to here, which asked for something else.
+        premised = all(self.premises.get(call.node) == work[call.node].premises() for call in calls)
+        if not premised or None in [*entries.values(), *held.values()]:
+            return None
+        if not all(_serves(entry, groups[key].gives(self.session.policy)) for key, entry in entries.items()):
             return None
         return lambda keep: evaluate(
             recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen),
-            lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]),
-            lambda call: settings[call.node])
+            lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]))
+
+
+def _serves(entry, gives):
+    """Whether an entry, which another plan may have made, does where a plan reads what `gives` says."""
+    return entry.gives is None or entry.gives == gives
+
+
+def _has_premises(node, work):
+    if work.shape is not None:
+        made = node._input_metadata[0]
+        if tuple(made.shape) != work.shape or made.dtype != work.dtype:
+            return False
+    return (all(held_tensor(node, edge, slot).data_ptr() == address for edge, slot, address in work.pinned)
+            and all(setting_of(node, name) == value for name, value in work.settings.items()))
 
 
 def _bounds_of(node, slot):
