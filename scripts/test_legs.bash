@@ -182,7 +182,7 @@ named_tests() {
       tensorflow_tests "integrations/tensorflow/tests/test_${name#tensorflow.}.py"
     elif [[ $name == pytorch.* ]]; then
       pytorch_build
-      pytorch_tests "integrations/pytorch/tests/test_${name#pytorch.}.py"
+      pytorch_tests build/venv-torch "integrations/pytorch/tests/test_${name#pytorch.}.py"
     else
       ctest --preset ci --parallel "$jobs" --tests-regex "$name" --no-tests=error
     fi
@@ -286,9 +286,9 @@ tensorflow_tests() {
 # pytorch [PYTEST ARGUMENT...]: PyTorch's wheel is fetched once.
 pytorch() {
   pytorch_build
-  pytorch_tests "$@" integrations/pytorch/tests
+  pytorch_tests build/venv-torch "$@" integrations/pytorch/tests
   if [[ $mode != core ]]; then
-    pytorch_tests --functions -m "not slow" integrations/pytorch/tests/test_{bits,programs,recipes}.py
+    pytorch_tests build/venv-torch --functions -m "not slow" integrations/pytorch/tests/test_{bits,programs,recipes}.py
   fi
 }
 
@@ -296,8 +296,7 @@ pytorch() {
 torch211() {
   local oldest=2.11.0
   scripts/install_torch --pytest "$oldest"
-  PYTHONPATH=$PWD/build/ci/integrations/pytorch "build/venv-torch-$oldest/bin/python" -m pytest -q -p no:cacheprovider \
-    --numprocesses "$jobs" --dist loadfile -m "not slow" integrations/pytorch/tests
+  pytorch_tests "build/venv-torch-$oldest" -m "not slow" integrations/pytorch/tests
 }
 
 pytorch_build() {
@@ -306,8 +305,11 @@ pytorch_build() {
   cmake --build --preset ci --parallel "$jobs" --target stash_torch
 }
 
+# pytorch_tests VENV PYTEST ARGUMENT...
 pytorch_tests() {
-  PYTHONPATH=$PWD/build/ci/integrations/pytorch build/venv-torch/bin/python -m pytest -q --durations=10 \
+  local venv=$1
+  shift
+  PYTHONPATH=$PWD/build/ci/integrations/pytorch "$venv/bin/python" -m pytest -q --durations=10 \
     -p no:cacheprovider --numprocesses "$jobs" --dist loadfile "$@"
 }
 

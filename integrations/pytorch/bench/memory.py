@@ -3,6 +3,8 @@
 
 import torch
 
+WARM_UP = 6  # steps after which a session has fitted its plan to the memory of a step
+
 
 def peak_of(step):
     """(bytes at the peak, result): of what `step()` allocates beyond what is allocated when it begins."""

@@ -50,8 +50,8 @@ def measure(name, policies, count, repeats):
     for policy in policies:
         sessions[policy] = session = stash_torch.Session(network, policy)
         with session:
-            step()
-            step()
+            for _ in range(memory.WARM_UP):
+                step()
             peaks[policy] = memory.peak_of(step)[0]
     for _ in range(repeats):
         for each in ["plain", *policies]:

@@ -34,7 +34,6 @@ RIVALS = ["checkpoint", "compile 0.7", "compile 0.5"]
 POLICIES = ["lossless", "fp16", "fp8"]
 # A block of each network; those of the VGGs are cut by their poolings.
 BLOCKS = {"Bottleneck", "BasicBlock", "MBConv", "InvertedResidual", "EncoderBlock", "CNBlock", "_DenseLayer"}
-WARM_UP = 6  # steps after which plans are fitted, and compiled parts compiled
 
 
 def with_checkpoints(network):
@@ -72,7 +71,7 @@ class Way:
             torch._dynamo.reset()
             config.activation_memory_budget = float(name.split()[1])
             self.network = torch.compile(network)
-        for _ in range(WARM_UP):
+        for _ in range(memory.WARM_UP):
             self.step()
         self.peak = memory.peak_of(self.step)[0]
         self.seconds = []

@@ -22,8 +22,6 @@ import stash_torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 import memory  # noqa: E402
 
-WARM_UP = 5  # steps after which the plan is fitted to its memory
-
 
 class Block(nn.Module):
     def __init__(self, inputs, outputs, stride):
@@ -99,14 +97,14 @@ def main():
 
     losses, seconds = [], 0.0
     with session or contextlib.nullcontext():
-        for x, target in batches[:WARM_UP]:
+        for x, target in batches[:memory.WARM_UP]:
             losses.append(step(x, target))
-        peak, loss = memory.peak_of(lambda: step(*batches[WARM_UP]))
+        peak, loss = memory.peak_of(lambda: step(*batches[memory.WARM_UP]))
         losses.append(loss)
         start = time.perf_counter()
-        for x, target in batches[WARM_UP + 1:]:
+        for x, target in batches[memory.WARM_UP + 1:]:
             losses.append(step(x, target))
-        seconds = (time.perf_counter() - start) / max(1, len(batches) - WARM_UP - 1)
+        seconds = (time.perf_counter() - start) / max(1, len(batches) - memory.WARM_UP - 1)
     print(f"policy {arguments.policy:8}  peak {peak / 2**20:7.1f} MiB  {seconds * 1000:6.0f} ms a step  "
           f"losses {losses[0]:.6f} ... {sum(losses[-5:]) / len(losses[-5:]):.6f}  last {losses[-1]!r}")
     if session is not None and arguments.report:

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import gc
 import pickle
+import threading
 
 import pytest
 import torch
@@ -342,3 +343,31 @@ def test_what_is_tried_at_first_is_tried_apart(around):
         session = stash_torch.enable(models.UNet())
         session.close()
     assert not session.disabled
+
+
+def test_a_session_is_not_closed_in_another_thread():
+    found = []
+
+    def close():
+        try:
+            session.close()
+        except RuntimeError as error:
+            found.append(str(error))
+
+    session = stash_torch.enable(models.UNet())
+    thread = threading.Thread(target=close)
+    thread.start()
+    thread.join()
+    assert found == ["close: expected the thread in which the session was entered, got another"]
+    session.close()
+
+
+def test_a_graph_from_before_the_session_is_left_alone():
+    """Nodes of it may be freed, or have inputs that were written over."""
+    weight = torch.randn(8, requires_grad=True)
+    loss = functional.silu(weight * 2).sum()
+    loss.backward()
+    session = stash_torch.compress(models.UNet())
+    with session:
+        assert (loss + 1).requires_grad
+    assert not session.counts["failures"]

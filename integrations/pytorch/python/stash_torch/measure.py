@@ -28,6 +28,11 @@ class Measure:
         self.hooks = [register_optimizer_step_post_hook(self._updated),
                       register_module_forward_pre_hook(self._module_begins)]
 
+    def check_thread(self):
+        """Hooks and the profiler are of one thread. Nothing has been undone yet."""
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("close: expected the thread in which the session was entered, got another")
+
     def exit(self):
         for each in self.hooks:
             each.remove()

@@ -22,7 +22,13 @@ class Functions(TorchFunctionMode):
 
     def __init__(self, created):
         super().__init__()
-        self.created, self.latest = created, -1
+        self.created, self.latest = created, None
+
+    def __enter__(self):
+        """What was made before is no part of a step."""
+        with torch.inference_mode(False), torch.enable_grad():
+            self.latest = torch.zeros((), device="cpu", requires_grad=True).neg().grad_fn._sequence_nr()
+        return super().__enter__()
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))

@@ -54,6 +54,7 @@ class Session(contextlib.ContextDecorator):
         return self
 
     def __exit__(self, *what):
+        self.measure.check_thread()
         hook, self._hook = self._hook, None
         hook.__exit__(*what)
         self.measure.exit()
