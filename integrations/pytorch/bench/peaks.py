@@ -18,10 +18,10 @@ import torch.nn.functional as functional
 
 import stash_torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[3] / "scripts")]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import memory  # noqa: E402
 import models  # noqa: E402
-from provenance import commit, processor  # noqa: E402
+import record  # noqa: E402
 
 NETWORKS = ["resnet50", "vgg16_bn", "mobilenet_v2", "efficientnet_b0", "densenet121", "convnext_tiny", "vit_b_16"]
 
@@ -88,11 +88,7 @@ def main():
     for name in arguments.networks:
         rows += measure(name, arguments.policies.split(","), arguments.batch, arguments.repeats)
     if arguments.json:
-        command = "integrations/pytorch/bench/peaks.py " + " ".join(
-            each for each in sys.argv[1:] if each not in ("--json", str(arguments.json)))
-        arguments.json.write_text(json.dumps({
-            "command": command.strip(), "commit": commit(), "processor": processor(), "torch": torch.__version__,
-            "threads": torch.get_num_threads(), "rows": rows}, indent=1) + "\n")
+        record.write(arguments.json, rows)
 
 
 if __name__ == "__main__":

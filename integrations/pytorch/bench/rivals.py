@@ -24,10 +24,10 @@ import torch.utils.checkpoint
 
 import stash_torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[3] / "scripts")]
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import memory  # noqa: E402
 import models  # noqa: E402
-from provenance import commit, processor  # noqa: E402
+import record  # noqa: E402
 
 NETWORKS = ["resnet50", "efficientnet_b0", "vgg16_bn", "vit_b_16", "convnext_tiny"]
 RIVALS = ["checkpoint", "compile 0.7", "compile 0.5"]
@@ -135,11 +135,7 @@ def main():
     for name in arguments.networks:
         rows += measure(name, [each for each in arguments.rivals.split(",") if each], arguments.batch, arguments.repeats)
     if arguments.json:
-        command = "integrations/pytorch/bench/rivals.py " + " ".join(
-            each for each in sys.argv[1:] if each not in ("--json", str(arguments.json)))
-        arguments.json.write_text(json.dumps({
-            "command": command.strip(), "commit": commit(), "processor": processor(), "torch": torch.__version__,
-            "threads": 1, "rows": rows}, indent=1) + "\n")
+        record.write(arguments.json, rows)
 
 
 if __name__ == "__main__":
