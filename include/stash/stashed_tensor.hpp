@@ -38,7 +38,7 @@
 
 namespace stash {
 
-namespace detail {
+namespace runtime {
 struct stash_access;
 }
 
@@ -130,7 +130,7 @@ class STASH_API stashed_tensor {
   const_encoded_view stored() const noexcept;  ///< see output()
 
  private:
-  friend struct detail::stash_access;
+  friend struct runtime::stash_access;
   stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
                  const stash_options& options, const execution_context& context);
   std::size_t block_bytes() const noexcept;

@@ -49,11 +49,11 @@
 
 namespace stash {
 
-namespace detail {
+namespace runtime {
 class swap_core;
 struct swap_access;
 struct swap_record;
-}  // namespace detail
+}  // namespace runtime
 
 /// How a swapper works; all of it is optional. Resources must outlive the swapper and its handles, also those
 /// of tensors that are given by move.
@@ -160,12 +160,12 @@ class STASH_API swapped {
 
  private:
   friend class swapper;
-  swapped(std::shared_ptr<detail::swap_core> core, std::unique_ptr<detail::swap_record> record) noexcept;
-  detail::swap_core& core_for(std::string_view function, const execution_context& context) const;
-  detail::swap_core& core_for(std::string_view function) const;
+  swapped(std::shared_ptr<runtime::swap_core> core, std::unique_ptr<runtime::swap_record> record) noexcept;
+  runtime::swap_core& core_for(std::string_view function, const execution_context& context) const;
+  runtime::swap_core& core_for(std::string_view function) const;
 
-  std::shared_ptr<detail::swap_core> core_;
-  std::unique_ptr<detail::swap_record> record_;
+  std::shared_ptr<runtime::swap_core> core_;
+  std::unique_ptr<runtime::swap_record> record_;
 };
 
 /// What a swapper has done and holds. Bytes of copies count when they have been made; on a device when they
@@ -227,12 +227,12 @@ class STASH_API swapper {
   swap_statistics statistics() const;  ///< as of now; never blocks on a copy
 
  private:
-  friend struct detail::swap_access;
-  explicit swapper(std::shared_ptr<detail::swap_core> core) noexcept;
-  swapped begin(std::unique_ptr<detail::swap_record> record, stashed_tensor* owned,
+  friend struct runtime::swap_access;
+  explicit swapper(std::shared_ptr<runtime::swap_core> core) noexcept;
+  swapped begin(std::unique_ptr<runtime::swap_record> record, stashed_tensor* owned,
                 const swap_request& request, const execution_context& context);
 
-  std::shared_ptr<detail::swap_core> core_;
+  std::shared_ptr<runtime::swap_core> core_;
 };
 
 }  // namespace stash

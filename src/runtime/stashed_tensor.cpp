@@ -19,7 +19,7 @@ namespace stash {
 namespace {
 
 /// Of blocks: whole cache lines, so that no two tensors share one.
-constexpr std::size_t block_alignment = detail::stash_access::alignment;
+constexpr std::size_t block_alignment = runtime::stash_access::alignment;
 
 bool sparse(const encoding& e) noexcept {
   return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
@@ -44,7 +44,7 @@ void* allocate_for(std::string_view name, memory_resource& memory, std::size_t b
     return memory.allocate(bytes, alignment, stream);
   } catch (const error& none) {
     if (name.empty()) throw;
-    detail::throw_named("stashed_tensor", name, "memory_resource::allocate: bytes: ", none);
+    runtime::throw_named("stashed_tensor", name, "memory_resource::allocate: bytes: ", none);
   }
 }
 
@@ -94,21 +94,21 @@ void check_status(std::string_view function, const std::string& name, std::uint3
 
 }  // namespace
 
-void detail::throw_named(std::string_view function, std::string_view name, std::string_view inner,
-                         const error& e) {
+void runtime::throw_named(std::string_view function, std::string_view name, std::string_view inner,
+                          const error& e) {
   std::string_view text = e.what();
   if (text.starts_with(inner)) text.remove_prefix(inner.size());
   throw error(e.code(), fmt::format("{}: {}: {}", function, shortened(name), text));
 }
 
-void detail::check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
-                           const shape& dims, const const_encoded_view& stored, const tensor_view& output,
-                           const execution_context& context) {
+void runtime::check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
+                            const shape& dims, const const_encoded_view& stored, const tensor_view& output,
+                            const execution_context& context) {
   const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
   try {
-    check_view(function, "output", output, mask ? output.type : source, context.space);
-    check_elements(function, "output", output, dims.elements());
-    check_decode(function, {e, stored, output}, context);
+    detail::check_view(function, "output", output, mask ? output.type : source, context.space);
+    detail::check_elements(function, "output", output, dims.elements());
+    detail::check_decode(function, {e, stored, output}, context);
   } catch (const error& wrong) {
     if (name.empty()) throw;
     throw_named(function, name, fmt::format("{}: ", function), wrong);
@@ -243,7 +243,7 @@ void stashed_tensor::restore(const tensor_view& output, const execution_context&
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
   const_encoded_view input = stored();
-  detail::check_restore(function, name_, how_, type_, dims_, input, output, context);
+  runtime::check_restore(function, name_, how_, type_, dims_, input, output, context);
   if (detail::on_device(context)) return detail::run_decode({how_, input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();

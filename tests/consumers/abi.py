@@ -33,7 +33,7 @@ def main(library, source):
         faults += [f"exported but not {what}: {name}" for name in sorted(c_symbols - names)]
         faults += [f"{what} but not exported: {name}" for name in sorted(names - c_symbols)]
 
-    public = re.compile(r"(typeinfo for |typeinfo name for |vtable for )?stash::(?!\w+::\w+::|detail\b|planner\b)")
+    public = re.compile(r"(typeinfo for |typeinfo name for |vtable for )?stash::(?!\w+::\w+::|detail\b|runtime\b|planner\b)")
     for name in sorted(symbols - c_symbols):
         if not public.match(name):
             faults.append(f"exported but not public: {name}")

@@ -14,7 +14,7 @@ namespace {
 using namespace stash;
 using namespace stash_test;
 
-class Arguments : public ::testing::Test {
+class arguments : public ::testing::Test {
  protected:
   static constexpr std::int64_t count = 40;
   const_tensor_view input() const { return view_of(values); }
@@ -52,13 +52,13 @@ class Arguments : public ::testing::Test {
 const char* const value_encodings[] = {"raw",    "sign_mask",   "fp16",      "fp8",
                                        "bitmap", "bitmap_fp16", "bitmap_fp8"};
 
-TEST_F(Arguments, GoodOnesAreAccepted) {
+TEST_F(arguments, good_ones_are_accepted) {
   for (const char* name : value_encodings) {
     EXPECT_EQ(encoding_code(parse_encoding(name), input(), output()), errc::ok) << name;
   }
 }
 
-TEST_F(Arguments, Views) {
+TEST_F(arguments, views) {
   for (const char* name : value_encodings) {
     const encoding e = parse_encoding(name);
     const_tensor_view view = input();
@@ -85,7 +85,7 @@ TEST_F(Arguments, Views) {
   }
 }
 
-TEST_F(Arguments, ContextsAreOfTheHostOrOfADevice) {
+TEST_F(arguments, contexts_are_of_the_host_or_of_a_device) {
   for (const int space : {2, 3, 200}) {
     execution_context context;
     context.space = static_cast<memory_space>(space);
@@ -109,7 +109,7 @@ TEST_F(Arguments, ContextsAreOfTheHostOrOfADevice) {
   }
 }
 
-TEST_F(Arguments, Types) {
+TEST_F(arguments, types) {
   const_tensor_view view = input();
   view.type = dtype::s32;
   EXPECT_EQ(encoding_code(parse_encoding("raw"), view, output()), errc::ok);
@@ -130,7 +130,7 @@ TEST_F(Arguments, Types) {
   }
 }
 
-TEST_F(Arguments, Kinds) {
+TEST_F(arguments, kinds) {
   encoding index = parse_encoding("window_index");
   index.window_taps = 4;
   encoding joint = parse_encoding("relu_pool");
@@ -146,7 +146,7 @@ TEST_F(Arguments, Kinds) {
   EXPECT_EQ(encoding_code(mask, input(), output()), errc::invalid_argument);
 }
 
-TEST_F(Arguments, EncodedBytes) {
+TEST_F(arguments, encoded_bytes) {
   for (const char* name : value_encodings) {
     const encoding e = parse_encoding(name);
     const std::size_t fixed = encoded_bytes_at_density(e, dtype::f32, count, 0);
@@ -174,7 +174,7 @@ TEST_F(Arguments, EncodedBytes) {
   }
 }
 
-TEST_F(Arguments, Arena) {
+TEST_F(arguments, arena) {
   const encoding e = parse_encoding("bitmap");
   std::uint64_t claimed = 0;
   guarded_buffer memory(64);
@@ -194,7 +194,7 @@ TEST_F(Arguments, Arena) {
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
 }
 
-TEST_F(Arguments, HostOverflow) {
+TEST_F(arguments, host_overflow) {
   const encoding e = parse_encoding("bitmap");
   std::uint64_t claimed = 0;
   std::uint64_t host_claimed = 0;
@@ -225,7 +225,7 @@ TEST_F(Arguments, HostOverflow) {
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
 }
 
-TEST_F(Arguments, Relu) {
+TEST_F(arguments, relu) {
   const framework_rule rule = framework_rule::tensorflow;
   std::vector<float> y(count);
   std::vector<float> shorter(count - 1);
@@ -258,7 +258,7 @@ TEST_F(Arguments, Relu) {
             errc::invalid_argument);
 }
 
-TEST_F(Arguments, EmptyTensorsNeedNoMemory) {
+TEST_F(arguments, empty_tensors_need_no_memory) {
   for (const char* name : value_encodings) {
     const encoding e = parse_encoding(name);
     const tensor_view empty{nullptr, dtype::f32, memory_space::host, {0, 3}, 0};
@@ -271,7 +271,7 @@ TEST_F(Arguments, EmptyTensorsNeedNoMemory) {
   }
 }
 
-TEST_F(Arguments, MemoryThatIsOfNoKnownSpace) {
+TEST_F(arguments, memory_that_is_of_no_known_space) {
   for (const int space : {3, 77, 255}) {
     const_tensor_view from = input();
     tensor_view to = target();
@@ -289,7 +289,7 @@ TEST_F(Arguments, MemoryThatIsOfNoKnownSpace) {
   }
 }
 
-TEST_F(Arguments, MessagesNameFunctionArgumentExpectedAndGot) {
+TEST_F(arguments, messages_name_function_argument_expected_and_got) {
   EXPECT_EQ(message_of([&] { encode(parse_encoding("fp16"), input(), output(32), {}, {}); }),
             "encode: output: expected at least 80 bytes, got 32");
 

@@ -32,7 +32,7 @@ std::vector<std::uint8_t> encode_exactly(const encoding& e, const std::vector<fl
   return buffer.copy();
 }
 
-TEST(Names, AreStableAndParseBack) {
+TEST(names, are_stable_and_parse_back) {
   for (const char* name : {"raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool"}) {
     EXPECT_EQ(to_string(parse_encoding(name)), name);
   }
@@ -67,13 +67,13 @@ TEST(Names, AreStableAndParseBack) {
   }
 }
 
-TEST(Names, ErrorCodesHaveThem) {
+TEST(names, error_codes_have_them) {
   EXPECT_EQ(to_string(errc::ok), "ok");
   EXPECT_EQ(to_string(errc::capacity_exceeded), "capacity_exceeded");
   EXPECT_EQ(to_string(static_cast<errc>(99)), "unknown");
 }
 
-TEST(Lossless, IsWhatKeepsBits) {
+TEST(lossless, is_what_keeps_bits) {
   for (const char* name : {"raw", "shape_only", "sign_mask", "window_index", "relu_pool", "bitmap"}) {
     EXPECT_TRUE(is_lossless(parse_encoding(name))) << name;
   }
@@ -86,7 +86,7 @@ TEST(Lossless, IsWhatKeepsBits) {
   EXPECT_FALSE(is_lossless({.kind = encoding_kind::csr, .values = static_cast<value_format>(11)}));
 }
 
-TEST(Shape, ChecksItsDimensions) {
+TEST(shape, checks_its_dimensions) {
   EXPECT_EQ(shape({2, 3, 4}).elements(), 24);
   EXPECT_EQ(shape().elements(), 1);
   EXPECT_EQ(shape({5, 0, 4}).elements(), 0);
@@ -105,7 +105,7 @@ std::size_t round16(std::int64_t bytes) {
   return static_cast<std::size_t>((bytes + 15) / 16 * 16);
 }
 
-TEST(Sizes, BoundFollowsTheTable) {
+TEST(sizes, bound_follows_the_table) {
   for (const std::int64_t n : edges) {
     const auto bound = [n](const char* name, dtype type, int taps = 0) {
       encoding e = parse_encoding(name);
@@ -136,7 +136,7 @@ TEST(Sizes, BoundFollowsTheTable) {
   }
 }
 
-TEST(Sizes, RefuseWhatHasNoMeaning) {
+TEST(sizes, refuse_what_has_no_meaning) {
   const auto bound = [](const encoding& e, dtype type, std::int64_t n = 4) {
     return code_of([&] { encoded_bytes_bound(e, type, n); });
   };
@@ -167,7 +167,7 @@ TEST(Sizes, RefuseWhatHasNoMeaning) {
   }
 }
 
-TEST(Sizes, AtDensityHoldsEverySpreadAndStaysBelowTheBound) {
+TEST(sizes, at_density_holds_every_spread_and_stays_below_the_bound) {
   for (const char* name : {"bitmap", "bitmap_fp16", "bitmap_fp8"}) {
     const encoding e = parse_encoding(name);
     for (const std::int64_t n : edges) {
@@ -190,7 +190,7 @@ TEST(Sizes, AtDensityHoldsEverySpreadAndStaysBelowTheBound) {
   EXPECT_EQ(encoded_bytes_at_density(parse_encoding("fp16"), dtype::f32, 100, 0.1), 208u);
 }
 
-TEST(Golden, SignMask) {
+TEST(golden, sign_mask) {
   const std::vector<float> values{1, -1, 0, nan, -0.0f, 0.5f, inf, -inf, 2, 1e-40f};
   encoding e = parse_encoding("sign_mask");
   EXPECT_EQ(encode_exactly(e, values), parse_hex("61 03 00*14"));
@@ -198,7 +198,7 @@ TEST(Golden, SignMask) {
   EXPECT_EQ(encode_exactly(e, values), parse_hex("69 03 00*14"));
 }
 
-TEST(Golden, Casts) {
+TEST(golden, casts) {
   const std::vector<float> wide{1, 65520, -inf, -std::ldexp(1.0f, -25), nan};
   EXPECT_EQ(encode_exactly(make_encoding("fp16"), wide), parse_hex("00 3C FF 7B 00 FC 00 80 00 7E 00*6"));
   EXPECT_EQ(encode_exactly(make_encoding("fp16", underflow_rule::keep_nonzero), wide),
@@ -209,7 +209,7 @@ TEST(Golden, Casts) {
             parse_hex("38 FE 7E 01 01 00 00*10"));
 }
 
-TEST(Golden, Bitmap) {
+TEST(golden, bitmap) {
   const std::vector<float> small{0, 1, -0.0f, 0, 2.5f};
   const std::string fixed = "16 00*15  02 00 00 00 00*12 ";
   EXPECT_EQ(encode_exactly(parse_encoding("bitmap"), small),
@@ -224,7 +224,7 @@ TEST(Golden, Bitmap) {
       parse_hex("01 00*127 02 00*15  0A 00 00 00 0B 00 00 00 00*8  00 00 80 3F 00*12  00 00 00 C0 00*12"));
 }
 
-TEST(Golden, BitmapThatOverflows) {
+TEST(golden, bitmap_that_overflows) {
   std::vector<float> values(1026, 0.0f);
   values.front() = 1;
   values.back() = -2;
@@ -242,7 +242,7 @@ TEST(Golden, BitmapThatOverflows) {
   EXPECT_EQ(report.slot_bytes, 176u);
 }
 
-TEST(Golden, BitmapThatOverflowsToTheHost) {
+TEST(golden, bitmap_that_overflows_to_the_host) {
   std::vector<float> values(1026, 0.0f);
   values.front() = 1;
   values.back() = -2;
@@ -264,7 +264,7 @@ TEST(Golden, BitmapThatOverflowsToTheHost) {
   EXPECT_EQ(report.slot_bytes, 176u);
 }
 
-TEST(Raw, KeepsEveryTypeAndPadsWithZeros) {
+TEST(raw, keeps_every_type_and_pads_with_zeros) {
   const std::vector<float> values{1, nan, -0.0f, 4, 5};
   EXPECT_EQ(encode_exactly(parse_encoding("raw"), values),
             parse_hex("00 00 80 3F 00 00 C0 7F 00 00 00 80 00 00 80 40 00 00 A0 40 00*12"));
@@ -278,7 +278,7 @@ TEST(Raw, KeepsEveryTypeAndPadsWithZeros) {
   EXPECT_EQ(back, bytes);
 }
 
-TEST(SignMask, OfBytesMeansNotZeroAndDecodesToBytes) {
+TEST(sign_mask, of_bytes_means_not_zero_and_decodes_to_bytes) {
   for (const std::int64_t n : edges) {
     std::vector<std::uint8_t> source(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < source.size(); ++i)
@@ -300,14 +300,14 @@ TEST(SignMask, OfBytesMeansNotZeroAndDecodesToBytes) {
   }
 }
 
-TEST(ShapeOnly, StoresNothing) {
+TEST(shape_only, stores_nothing) {
   encode_report report;
   const std::vector<float> values{1, 2};
   encode(parse_encoding("shape_only"), view_of(values), {nullptr, 0, nullptr, &report}, {}, {});
   EXPECT_EQ(report.slot_bytes, 0u);
 }
 
-TEST(EveryValueEncoding, RoundTripsAtEdgesDenseAndPitched) {
+TEST(every_value_encoding, round_trips_at_edges_dense_and_pitched) {
   for (const char* name : {"raw", "bitmap", "bitmap_fp16", "bitmap_fp8", "fp16", "fp8"}) {
     const encoding e = parse_encoding(name);
     for (const std::int64_t n : edges) {

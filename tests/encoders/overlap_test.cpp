@@ -22,7 +22,7 @@ using namespace stash_test;
 constexpr framework_rule rule = framework_rule::pytorch;
 constexpr dropout_key key{1, 2, 3};
 
-class Overlap : public ::testing::Test {
+class overlap : public ::testing::Test {
  protected:
   static constexpr std::int64_t count = 1500;
 
@@ -57,7 +57,7 @@ class Overlap : public ::testing::Test {
 const char* const kinds[] = {"raw",        "sign_mask", "fp16", "fp8",    "fp10",
                              "mxfp8_e4m3", "bitmap",    "csr",  "csr_fp8"};
 
-TEST_F(Overlap, Encode) {
+TEST_F(overlap, encode) {
   for (const char* name : kinds) {
     const encoding e = parse_encoding(name);
     const std::size_t size = encoded_bytes_bound(e, dtype::f32, count);
@@ -77,7 +77,7 @@ TEST_F(Overlap, Encode) {
   refused("report in the input", [&] { encode(bitmap, map(0), to, {}, context); });
 }
 
-TEST_F(Overlap, Decode) {
+TEST_F(overlap, decode) {
   for (const char* name : kinds) {
     const encoding e = parse_encoding(name);
     const std::size_t size = encoded_bytes_bound(e, dtype::f32, count);
@@ -90,7 +90,7 @@ TEST_F(Overlap, Decode) {
   }
 }
 
-TEST_F(Overlap, Arenas) {
+TEST_F(overlap, arenas) {
   std::uint64_t claimed = 0, host_claimed = 0;
   for (const char* name : {"bitmap", "csr"}) {
     const encoding e = parse_encoding(name);
@@ -122,7 +122,7 @@ TEST_F(Overlap, Arenas) {
   }
 }
 
-TEST_F(Overlap, Canonicalise) {
+TEST_F(overlap, canonicalise) {
   for (const char* name : kinds) {
     const encoding e = parse_encoding(name);
     refused(name, [&] { canonicalise(e, dtype::f32, count, in(0), out(0), context); });
@@ -131,7 +131,7 @@ TEST_F(Overlap, Canonicalise) {
   }
 }
 
-TEST_F(Overlap, ElementWiseLayers) {
+TEST_F(overlap, element_wise_layers) {
   using forward = std::function<void(const const_tensor_view&, const tensor_view&, const encoded_view&)>;
   const forward forwards[] = {
       [&](const auto& x, const auto& y, const auto& mask) { relu_forward(x, y, mask, rule, context); },
@@ -168,7 +168,7 @@ TEST_F(Overlap, ElementWiseLayers) {
   }
 }
 
-TEST_F(Overlap, ElementWiseGradients) {
+TEST_F(overlap, element_wise_gradients) {
   const encoding sign = parse_encoding("sign_mask"), bitmap = parse_encoding("bitmap"),
                  range = parse_encoding("range_mask");
   using from_stash =
@@ -209,7 +209,7 @@ TEST_F(Overlap, ElementWiseGradients) {
   refused("shifted", [&] { by_key(map(0), map(4)); });
 }
 
-TEST_F(Overlap, Pooling) {
+TEST_F(overlap, pooling) {
   const shape large{1, 4, 4, 4}, small{1, 2, 2, 4};
   pool_window first;
   first.layout = pool_layout::channels_first;
@@ -250,7 +250,7 @@ TEST_F(Overlap, Pooling) {
   }
 }
 
-TEST_F(Overlap, Export) {
+TEST_F(overlap, export) {
   const encoding csr = parse_encoding("csr");
   encode(csr, map(0), out(8192), {}, context);
   report = {};
@@ -264,14 +264,14 @@ TEST_F(Overlap, Export) {
   refused("values over the input", [&] { to(words, words + 16, at(8192)); });
 }
 
-TEST_F(Overlap, CountInItsReport) {
+TEST_F(overlap, count_in_its_report) {
   refused("report in the input", [&] {
     const size_query query(parse_encoding("bitmap"), map(0), reinterpret_cast<encode_report*>(at(64)),
                            context);
   });
 }
 
-class OverlapInBatches : public Overlap {
+class overlap_in_batches : public overlap {
  protected:
   /// Items that encode maps of 40 elements, one after another in memory, into slots in the other order.
   std::vector<encode_item> encode_items(std::size_t items) {
@@ -291,7 +291,7 @@ class OverlapInBatches : public Overlap {
   std::vector<encode_report> reports;
 };
 
-TEST_F(OverlapInBatches, Encoding) {
+TEST_F(overlap_in_batches, encoding) {
   for (const std::size_t items : {2U, 3U, 40U, 256U, 700U}) {
     std::vector<encode_item> all = encode_items(items);
     accepted("separate", [&] { encode_batch(all, {}, context); });
@@ -317,7 +317,7 @@ TEST_F(OverlapInBatches, Encoding) {
   }
 }
 
-TEST_F(OverlapInBatches, ArenasAndReportsMayBeShared) {
+TEST_F(overlap_in_batches, arenas_and_reports_may_be_shared) {
   std::uint64_t claimed = 0, claimed_too = 0;
   const overflow_arena one{at(0), 1024, &claimed}, same{at(0), 1024, &claimed},
       shifted{at(512), 1024, &claimed_too};
@@ -336,7 +336,7 @@ TEST_F(OverlapInBatches, ArenasAndReportsMayBeShared) {
   refused("input in it", [&] { encode_batch(all, {}, context); });
 }
 
-TEST_F(OverlapInBatches, DecodingIntoChannelsSideBySide) {
+TEST_F(overlap_in_batches, decoding_into_channels_side_by_side) {
   std::vector<decode_item> all;
   reports.assign(5, {});
   for (std::size_t i = 0; i < 5; ++i) {
@@ -350,7 +350,7 @@ TEST_F(OverlapInBatches, DecodingIntoChannelsSideBySide) {
   refused("over another input", [&] { decode_batch(all, {}, context); });
 }
 
-TEST_F(Overlap, MessagesNameBoth) {
+TEST_F(overlap, messages_name_both) {
   const auto message = [](const auto& call) {
     const std::string text = message_of(call);
     return text.substr(0, text.find(", got"));

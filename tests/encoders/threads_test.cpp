@@ -52,7 +52,7 @@ bool same(const encode_report& a, const encode_report& b) {
          a.slot_bytes == b.slot_bytes && a.overflow_bytes == b.overflow_bytes;
 }
 
-TEST(Threads, EncodersAndDecodersGiveTheSameBytes) {
+TEST(threads, encoders_and_decoders_give_the_same_bytes) {
   const std::vector<float> values = make_values(101 * 1024 + 77, 0.4, flavour::special, 1);
   for (const char* name :
        {"raw", "sign_mask", "fp16", "fp8", "bitmap", "bitmap_fp16", "bitmap_fp8", "csr", "csr_fp10"}) {
@@ -94,7 +94,7 @@ TEST(Threads, EncodersAndDecodersGiveTheSameBytes) {
   }
 }
 
-TEST(Threads, ReluGivesTheSameBytes) {
+TEST(threads, relu_gives_the_same_bytes) {
   const std::vector<float> x = make_values(50 * 1024 + 13, 0.9, flavour::special, 2);
   const std::vector<float> dy = make_values(50 * 1024 + 13, 0.9, flavour::mixed, 3);
   const encoding bitmap = parse_encoding("bitmap");
@@ -121,7 +121,7 @@ TEST(Threads, ReluGivesTheSameBytes) {
   EXPECT_EQ(masks[0], masks[1]);
 }
 
-TEST(Threads, CallsShareAnArenaAndAReport) {
+TEST(threads, calls_share_an_arena_and_a_report) {
   constexpr int calls = 4;
   const encoding e = parse_encoding("bitmap");
   std::vector<std::vector<float>> tensors;

@@ -23,7 +23,7 @@ std::uint64_t reference_checksum(const std::vector<float>& values) {
   return sum;
 }
 
-TEST(Verify, LosslessEncodingsLeaveTheChecksumAndPassIt) {
+TEST(verify, lossless_encodings_leave_the_checksum_and_pass_it) {
   EXPECT_TRUE(verification_enabled());
   const std::vector<float> values = make_values(3000, 0.5, flavour::special, 1);
   for (const char* name : {"raw", "bitmap"}) {
@@ -39,7 +39,7 @@ TEST(Verify, LosslessEncodingsLeaveTheChecksumAndPassIt) {
   }
 }
 
-TEST(Verify, ChangedAndExchangedValuesAreNoticed) {
+TEST(verify, changed_and_exchanged_values_are_noticed) {
   std::vector<float> values = make_values(3000, 0.9, flavour::positive, 1);
   values[0] = 1;
   values[1] = 2;
@@ -59,7 +59,7 @@ TEST(Verify, ChangedAndExchangedValuesAreNoticed) {
   EXPECT_EQ(report.status, status_verification);
 }
 
-TEST(Verify, CanonicalBytesKeepTheChecksum) {
+TEST(verify, canonical_bytes_keep_the_checksum) {
   const std::vector<float> values = make_values(3000, 0.5, flavour::special, 1);
   std::vector<std::uint16_t> halves(values.size());
   for (std::size_t i = 0; i < halves.size(); ++i)
@@ -111,7 +111,7 @@ TEST(Verify, CanonicalBytesKeepTheChecksum) {
   }
 }
 
-TEST(Verify, LossyEncodingsAndReportsWithoutAChecksumAreLeftAlone) {
+TEST(verify, lossy_encodings_and_reports_without_a_checksum_are_left_alone) {
   const std::vector<float> values = make_values(100, 0.9, flavour::positive, 1);
   std::vector<float> back(values.size());
   for (const char* name : {"fp16", "bitmap_fp8"}) {

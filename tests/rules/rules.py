@@ -243,6 +243,17 @@ def unique_stems(tree):
     return found
 
 
+TEST_CASE = re.compile(r"TEST(?:_[FP])?\((\w+), *(\w+)\)")
+
+
+def test_case_names(tree):
+    """Names of test suites and cases are snake_case, as every other name."""
+    return [f"{path}:{number}: '{name}' is not snake_case"
+            for path in tree.paths if path.startswith(("tests/", "emulator/")) and path.endswith(CPLUSPLUS_SUFFIXES)
+            for number, line in tree.lines(path) for case in [TEST_CASE.match(line)] if case
+            for name in case.groups() if name != name.lower()]
+
+
 def listed_units(tree):
     """Every source file is built: the nearest CMakeLists.txt above it names it."""
     found = []
@@ -341,6 +352,6 @@ def public_calls(tree):
 RULES = {
     "includes": (includes, few_sources, documented_folders),
     "text": (text, links, unusual_words),
-    "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences, public_calls),
+    "sources": (ascii_sources, header_guards, unique_stems, test_case_names, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),
 }

@@ -252,6 +252,11 @@ class STASH_API error : public std::runtime_error {
             rules.unique_stems, "src/encoders/cpu/bitmap.cpp:1", "src/planner/plan.hpp:1", "tools/arena.cpp:1"
         )
 
+    def test_test_case_that_is_not_snake_case(self):
+        self.add("tests/planner/layout_test.cpp", "TEST(layout, is_tight) {\nTEST_P(Layout, is_tight) {\nTEST(layout, IsTight) {\n")
+        self.assert_found(rules.test_case_names, "tests/planner/layout_test.cpp:2: 'Layout'",
+                          "tests/planner/layout_test.cpp:3: 'IsTight'")
+
     def test_unit_that_is_not_built(self):
         self.add("src/planner/CMakeLists.txt", "stash_add_library(p SOURCES\n  good.cpp deep/good.cpp) # bad.cpp\n")
         self.add("src/planner/good.cpp", "")

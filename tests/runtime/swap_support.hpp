@@ -29,7 +29,7 @@ class watcher {
     friend bool operator==(const seen&, const seen&) = default;
   };
 
-  stash::detail::swap_hook hook() { return {&watcher::before, this}; }
+  stash::runtime::swap_hook hook() { return {&watcher::before, this}; }
 
   /// Copies wait from now on, until open().
   void close() {
@@ -74,7 +74,7 @@ class watcher {
   }
 
  private:
-  static void before(void* user, const stash::detail::swap_chunk& chunk) {
+  static void before(void* user, const stash::runtime::swap_chunk& chunk) {
     auto& self = *static_cast<watcher*>(user);
     std::unique_lock lock(self.mutex_);
     self.chunks_.push_back({chunk.out, std::string(chunk.name), chunk.offset, chunk.bytes});

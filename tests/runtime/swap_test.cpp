@@ -39,7 +39,7 @@ constexpr std::size_t chunk = 1024;
 struct watched {
   explicit watched(swapper_options options = {}) {
     options.chunk_bytes = chunk;
-    swaps = detail::swap_access::make(options, seen.hook());
+    swaps = runtime::swap_access::make(options, seen.hook());
   }
   swapped out(const bytes& data, const swap_request& request = {}) const {
     return swaps->swap_out(data.data(), data.size(), request);

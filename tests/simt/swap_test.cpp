@@ -156,7 +156,7 @@ TEST_F(device_swap, comes_back_in_order_and_within_the_limit) {
   stash_test::watcher seen;
   swapper_options options = small_chunks;
   options.residency_limit_bytes = 2000;
-  const auto swaps = detail::swap_access::make(options, seen.hook());
+  const auto swaps = runtime::swap_access::make(options, seen.hook());
   const on_device x(make_bytes(1000, 1)), y(make_bytes(3000, 1));
   std::vector<swapped> kept;
   kept.push_back(swaps->swap_out(x.data, 1000, {.name = "third", .needed_at = 3}, device));

@@ -8,7 +8,7 @@
 #include "runtime/memory/stash_access.hpp"
 #include "stash/error.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 namespace {
 
 void deallocate(const kept_block& block, void* stream) noexcept {
@@ -86,4 +86,4 @@ void deferred_free::drop_first() noexcept {
   parts_.pop_front();
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

@@ -15,7 +15,9 @@
 #include "encoders/device/device_memory.hpp"
 #include "stash/memory.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
+
+namespace device = detail::device;
 
 /// Memory of a resource, aligned as blocks of stashed tensors are. Empty if `data` is null.
 struct kept_block {
@@ -64,4 +66,4 @@ class deferred_free {
   std::size_t bytes_ = 0, kept_bytes_ = 0;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

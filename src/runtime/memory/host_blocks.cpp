@@ -7,7 +7,7 @@
 
 #include "stash/error.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 namespace {
 
 constexpr std::size_t alignment = 64;
@@ -108,4 +108,4 @@ void host_blocks::release_kept() noexcept {
   kept_bytes_ = 0;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

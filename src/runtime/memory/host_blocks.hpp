@@ -11,7 +11,7 @@
 
 #include "stash/memory.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 
 /// Empty if `data` is null.
 struct host_block {
@@ -50,4 +50,4 @@ class host_blocks {
   std::size_t kept_bytes_ = 0, in_use_ = 0, blocks_ = 0, peak_ = 0;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

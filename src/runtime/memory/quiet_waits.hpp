@@ -8,7 +8,9 @@
 
 #include "encoders/device/device_memory.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
+
+namespace device = detail::device;
 
 inline void wait_quietly(void* stream) noexcept {
   try {
@@ -33,4 +35,4 @@ inline bool has_been_reached(device::event e) noexcept {
   }
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

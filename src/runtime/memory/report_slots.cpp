@@ -7,7 +7,7 @@
 
 #include "stash/memory.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 namespace {
 
 /// Holds a report while it is in use; otherwise the next free slot.
@@ -40,4 +40,4 @@ report_slot::~report_slot() {
   free_slots = std::construct_at(reinterpret_cast<slot*>(report_), slot{.next = free_slots});
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

@@ -7,7 +7,7 @@
 
 #include "stash/status.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 
 /// One slot, as long as this object lives. No copy into it may be under way when it ends.
 class report_slot {
@@ -24,4 +24,4 @@ class report_slot {
   encode_report* report_;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

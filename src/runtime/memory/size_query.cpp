@@ -40,12 +40,12 @@ struct size_query::pending {
       arrived = detail::device::record_event(stream);
     } catch (...) {
       // The slot goes to somebody else, and the copy may still write.
-      detail::wait_quietly(stream);
+      runtime::wait_quietly(stream);
       throw;
     }
   }
   ~pending() {
-    detail::wait_quietly_for(arrived);
+    runtime::wait_quietly_for(arrived);
     detail::device::destroy_event(arrived);
   }
   pending(const pending&) = delete;
@@ -53,7 +53,7 @@ struct size_query::pending {
 
   encoding how;
   std::int64_t elements;
-  detail::report_slot copy;
+  runtime::report_slot copy;
   detail::device::event arrived = nullptr;
 };
 

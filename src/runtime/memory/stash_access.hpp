@@ -11,7 +11,7 @@
 #include "stash/error.hpp"
 #include "stash/stashed_tensor.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 
 struct stash_access {
   /// Owns `block`: the encoded bytes, then the report; of `memory`, sized and aligned as stashed_tensor does,
@@ -60,4 +60,4 @@ void check_restore(std::string_view function, std::string_view name, const encod
                    const shape& dims, const const_encoded_view& stored, const tensor_view& output,
                    const execution_context& context);
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

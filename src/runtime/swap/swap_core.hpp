@@ -18,7 +18,7 @@
 #include "runtime/swap/swap_record.hpp"
 #include "stash/swap.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 
 /// The calls are those of `swapped` and `swapper`, whose arguments have been checked; all but the constructor
 /// may be made by several threads, for one record by one at a time.
@@ -140,4 +140,4 @@ struct swap_access {
   static std::unique_ptr<swapper> make(const swapper_options& options, const swap_hook& hook);
 };
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

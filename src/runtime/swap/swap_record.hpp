@@ -15,7 +15,9 @@
 #include "stash/stashed_tensor.hpp"
 #include "stash/swap.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
+
+namespace device = detail::device;
 
 /// A chunk that is about to be copied.
 struct swap_chunk {
@@ -96,4 +98,4 @@ struct swap_record {
   bool forgotten = false;                  ///< somebody waits until no thread does
 };
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

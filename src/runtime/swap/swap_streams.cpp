@@ -12,7 +12,7 @@
 #include "runtime/memory/stash_access.hpp"
 #include "runtime/swap/swap_core.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 namespace {
 
 struct stream {
@@ -400,4 +400,4 @@ std::shared_ptr<swap_core> make_swap_streams(const swapper_options& options, con
   return std::make_shared<swap_streams>(options, hook);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

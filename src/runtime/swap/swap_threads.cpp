@@ -12,7 +12,7 @@
 #include "runtime/memory/stash_access.hpp"
 #include "runtime/swap/swap_core.hpp"
 
-namespace stash::detail {
+namespace stash::runtime {
 namespace {
 
 template <class Run>
@@ -20,7 +20,7 @@ std::thread made(const Run& run) {
   try {
     return std::thread(run);
   } catch (const std::system_error& e) {
-    fail(errc::out_of_memory, "swapper", "threads", "resources for two", e.code().message());
+    detail::fail(errc::out_of_memory, "swapper", "threads", "resources for two", e.code().message());
   }
 }
 
@@ -345,4 +345,4 @@ std::shared_ptr<swap_core> make_swap_threads(const swapper_options& options, con
   return std::make_shared<swap_threads>(options, hook);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::runtime

@@ -19,7 +19,7 @@ namespace stash {
 namespace {
 
 using detail::fail;
-using detail::swap_record;
+using runtime::swap_record;
 
 std::string_view text(memory_space space) noexcept {
   switch (space) {
@@ -76,19 +76,21 @@ swapper_options completed(const swapper_options& options) {
   return all;
 }
 
-std::shared_ptr<detail::swap_core> make_core(const swapper_options& options, const detail::swap_hook& hook) {
+std::shared_ptr<runtime::swap_core> make_core(const swapper_options& options,
+                                              const runtime::swap_hook& hook) {
   const swapper_options all = completed(options);
-  return all.space == memory_space::device ? detail::make_swap_streams(all, hook)
-                                           : detail::make_swap_threads(all, hook);
+  return all.space == memory_space::device ? runtime::make_swap_streams(all, hook)
+                                           : runtime::make_swap_threads(all, hook);
 }
 
-void check_process(std::string_view function, std::string_view argument, const detail::swap_core& core) {
+void check_process(std::string_view function, std::string_view argument, const runtime::swap_core& core) {
   if (!core.elsewhere()) return;
   fail(errc::invalid_argument, function, argument, "the process that made the swapper",
        "one that was forked from it");
 }
 
-void check_space(std::string_view function, const detail::swap_core& core, const execution_context& context) {
+void check_space(std::string_view function, const runtime::swap_core& core,
+                 const execution_context& context) {
   check_process(function, "this", core);
   detail::check_context(function, context);
   if (context.space != core.space()) {
@@ -111,7 +113,7 @@ const_encoded_view stored_on_host(const swap_record& r) noexcept {
 class borrowed {
  public:
   explicit borrowed(stashed_tensor tensor) noexcept : tensor_(std::move(tensor)) {}
-  ~borrowed() { detail::stash_access::release(tensor_); }
+  ~borrowed() { runtime::stash_access::release(tensor_); }
   borrowed(const borrowed&) = delete;
   borrowed& operator=(const borrowed&) = delete;
   const stashed_tensor* operator->() const noexcept { return &tensor_; }
@@ -126,7 +128,7 @@ class borrowed {
 
 swapped::swapped() noexcept = default;
 
-swapped::swapped(std::shared_ptr<detail::swap_core> core, std::unique_ptr<swap_record> record) noexcept
+swapped::swapped(std::shared_ptr<runtime::swap_core> core, std::unique_ptr<swap_record> record) noexcept
     : core_(std::move(core)), record_(std::move(record)) {}
 
 swapped::swapped(swapped&& other) noexcept = default;
@@ -163,13 +165,13 @@ std::string_view swapped::name() const noexcept {
   return empty() ? std::string_view() : std::string_view(record_->name);
 }
 
-detail::swap_core& swapped::core_for(std::string_view function, const execution_context& context) const {
-  detail::swap_core& core = core_for(function);
+runtime::swap_core& swapped::core_for(std::string_view function, const execution_context& context) const {
+  runtime::swap_core& core = core_for(function);
   check_space(function, core, context);
   return core;
 }
 
-detail::swap_core& swapped::core_for(std::string_view function) const {
+runtime::swap_core& swapped::core_for(std::string_view function) const {
   if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
   check_process(function, label(*record_), *core_);
   if (core_->closed()) {
@@ -198,7 +200,7 @@ void swapped::swap_in(const execution_context& context) try {
 
 void swapped::swap_in(void* to, std::size_t bytes, const execution_context& context) try {
   constexpr std::string_view function = "swapped::swap_in";
-  detail::swap_core& core = core_for(function, context);
+  runtime::swap_core& core = core_for(function, context);
   if (bytes != record_->bytes) {
     const std::string& name = record_->name;
     fail(errc::invalid_argument, function, "bytes",
@@ -225,14 +227,14 @@ void swapped::leave(const execution_context& context) try {
 
 void swapped::restore(const tensor_view& output, const execution_context& context, bool check) try {
   constexpr std::string_view function = "swapped::restore";
-  detail::swap_core& core = core_for(function, context);
+  runtime::swap_core& core = core_for(function, context);
   const swap_record& r = *record_;
   const bool encoded = r.what == swap_record::form::encoded;
   if (!encoded && r.what != swap_record::form::tensor) {
     fail(errc::invalid_argument, function, label(r), "a tensor", "bytes of which no more is known");
   }
   if (encoded) {
-    detail::check_restore(function, r.name, r.how, r.type, r.dims, stored_on_host(r), output, context);
+    runtime::check_restore(function, r.name, r.how, r.type, r.dims, stored_on_host(r), output, context);
   } else {
     detail::check_view(function, "output", output, r.type, context.space);
     detail::check_elements(function, "output", output, r.dims.elements());
@@ -275,7 +277,7 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
 
 stashed_tensor swapped::take(const execution_context& context) try {
   constexpr std::string_view function = "swapped::take";
-  detail::swap_core& core = core_for(function, context);
+  runtime::swap_core& core = core_for(function, context);
   if (record_->what != swap_record::form::encoded) {
     fail(errc::invalid_argument, function, label(*record_), "a stashed tensor", "one that is not encoded");
   }
@@ -294,7 +296,7 @@ swapper::swapper(const swapper_options& options) try : core_(make_core(options, 
   detail::rethrow("swapper");
 }
 
-swapper::swapper(std::shared_ptr<detail::swap_core> core) noexcept : core_(std::move(core)) {}
+swapper::swapper(std::shared_ptr<runtime::swap_core> core) noexcept : core_(std::move(core)) {}
 
 swapper::~swapper() {
   if (core_->elsewhere()) {
@@ -314,7 +316,7 @@ swapped swapper::begin(std::unique_ptr<swap_record> record, stashed_tensor* owne
   if (r.host.data == nullptr) {
     if (request.empty_if_full) return {};
     fail(errc::out_of_memory, "swapper::swap_out", r.name.empty() ? "tensor" : shortened(r.name),
-         fmt::format("{} bytes of host memory", detail::host_blocks::rounded(r.bytes)),
+         fmt::format("{} bytes of host memory", runtime::host_blocks::rounded(r.bytes)),
          core_->host_limit() == SIZE_MAX
              ? std::string("none")
              : fmt::format("{} of {} in use", core_->host_bytes(), core_->host_limit()));
@@ -381,14 +383,14 @@ std::size_t bytes_in_use(const stashed_tensor& tensor, const swap_request& reque
   return used == 0 ? stored.bytes : std::min(detail::pad16(used), stored.bytes);
 }
 
-std::unique_ptr<swap_record> record_of(const detail::swap_core& core, const stashed_tensor& tensor,
+std::unique_ptr<swap_record> record_of(const runtime::swap_core& core, const stashed_tensor& tensor,
                                        const swap_request& request, const execution_context& context) {
   constexpr std::string_view function = "swapper::swap_out";
   check_space(function, core, context);
   if (tensor.empty()) {
     fail(errc::invalid_argument, function, "tensor", "a stashed tensor", "an empty handle");
   }
-  if (const memory_space space = detail::stash_access::space(tensor); !reaches(core.space(), space)) {
+  if (const memory_space space = runtime::stash_access::space(tensor); !reaches(core.space(), space)) {
     fail(errc::invalid_argument, function, "tensor", text(core.space()), text(space));
   }
   const const_encoded_view stored = tensor.stored();
@@ -438,7 +440,7 @@ swap_statistics swapper::statistics() const try {
   detail::rethrow("swapper::statistics");
 }
 
-std::unique_ptr<swapper> detail::swap_access::make(const swapper_options& options, const swap_hook& hook) {
+std::unique_ptr<swapper> runtime::swap_access::make(const swapper_options& options, const swap_hook& hook) {
   return std::unique_ptr<swapper>(new swapper(make_core(options, hook)));
 }
 

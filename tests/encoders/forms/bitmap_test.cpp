@@ -24,7 +24,7 @@ std::vector<float> decode_all(const encoding& e, const guarded_buffer& slot, con
   return values;
 }
 
-TEST(Bitmap, MatchesTheReference) {
+TEST(bitmap, matches_the_reference) {
   const std::int64_t counts[] = {1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 3000, 5121};
   for (const encoding& e : all_bitmaps) {
     for (const std::int64_t count : counts) {
@@ -59,7 +59,7 @@ TEST(Bitmap, MatchesTheReference) {
   }
 }
 
-TEST(Bitmap, FlagSaysWhetherTheMaskIsTheSign) {
+TEST(bitmap, flag_says_whether_the_mask_is_the_sign) {
   const auto flags_of = [](std::vector<float> values) {
     guarded_buffer slot(encoded_bytes_bound(parse_encoding("bitmap"), dtype::f32, 8));
     encode_report report;
@@ -74,7 +74,7 @@ TEST(Bitmap, FlagSaysWhetherTheMaskIsTheSign) {
   EXPECT_EQ(flags_of({from_bits(0x80000001)}), flag_mask_is_not_sign);
 }
 
-TEST(Overflow, EverySlotArenaAndHostSizeMatchesTheReference) {
+TEST(overflow, every_slot_arena_and_host_size_matches_the_reference) {
   std::vector<float> values = make_values(7 * 1024 + 100, 0.4, flavour::special, 3);
   std::fill(values.begin() + 2 * 1024, values.begin() + 3 * 1024, 0.0f);      // an empty tile
   std::fill(values.begin() + 5 * 1024 + 3, values.begin() + 6 * 1024, 0.0f);  // a short one that fits late
@@ -145,7 +145,7 @@ TEST(Overflow, EverySlotArenaAndHostSizeMatchesTheReference) {
   }
 }
 
-TEST(Overflow, OneTileTooManyWithoutAnArenaLosesOnlyThatTile) {
+TEST(overflow, one_tile_too_many_without_an_arena_loses_only_that_tile) {
   const encoding e = parse_encoding("bitmap");
   const std::vector<float> values = make_values(4096, 0.5, flavour::positive, 8);
   const std::size_t full = encoded_bytes_exact(e, view_of(values), {});
@@ -161,7 +161,7 @@ TEST(Overflow, OneTileTooManyWithoutAnArenaLosesOnlyThatTile) {
     ASSERT_EQ(back[i], i < 3072 ? values[i] : 0.0f) << i;
 }
 
-TEST(Overflow, ReportsAccumulateWithTheCallersZero) {
+TEST(overflow, reports_accumulate_with_the_callers_zero) {
   const encoding e = parse_encoding("bitmap");
   const std::vector<float> values{1, 0, 2};
   guarded_buffer slot(48);
@@ -174,7 +174,7 @@ TEST(Overflow, ReportsAccumulateWithTheCallersZero) {
 
 // A counter that others left there, so high that it goes through zero: the claim that takes it there finds no
 // memory. Those after it begin with zero.
-TEST(Overflow, ACounterThatWrapsFindsNoRoom) {
+TEST(overflow, a_counter_that_wraps_finds_no_space) {
   const std::vector<float> values = make_values(4 * 1024, 0.5, flavour::positive, 12);
   for (const char* name : {"bitmap", "csr_fp8"}) {
     const encoding e = parse_encoding(name);
@@ -198,7 +198,7 @@ TEST(Overflow, ACounterThatWrapsFindsNoRoom) {
 
 // --- hostile bytes ---------------------------------------------------------------------------------------
 
-TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {
+TEST(corrupt, each_kind_of_bad_entry_is_reported_and_the_other_tiles_survive) {
   const encoding e = parse_encoding("bitmap");
   const std::vector<float> values = make_values(3 * 1024, 0.5, flavour::positive, 4);
   const std::size_t size = encoded_bytes_exact(e, view_of(values), {});
@@ -240,7 +240,7 @@ TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {
   }
 }
 
-TEST(Corrupt, EntriesOfEmptyTilesAreIgnored) {
+TEST(corrupt, entries_of_empty_tiles_are_ignored) {
   const encoding e = parse_encoding("bitmap");
   std::vector<float> values(1024, 0.0f);
   guarded_buffer slot(encoded_bytes_exact(e, view_of(values), {}));
@@ -251,7 +251,7 @@ TEST(Corrupt, EntriesOfEmptyTilesAreIgnored) {
   EXPECT_EQ(report.status, status_ok);
 }
 
-TEST(Corrupt, RandomMutationsDecodeAsTheReferenceDecodes) {
+TEST(corrupt, random_mutations_decode_as_the_reference_decodes) {
   std::mt19937 random(99);
   std::size_t reported = 0;
   for (int round = 0; round < 4000; ++round) {
@@ -299,7 +299,7 @@ TEST(Corrupt, RandomMutationsDecodeAsTheReferenceDecodes) {
   EXPECT_GT(reported, 400u) << "the mutations hardly ever hit anything";
 }
 
-TEST(Corrupt, AnyBytesAreSafeForEveryEncoding) {
+TEST(corrupt, any_bytes_are_safe_for_every_encoding) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     const auto count = static_cast<std::int64_t>(random() % 2600);

@@ -68,7 +68,7 @@ std::size_t differences(const format_case& format, const std::vector<float>& val
   return wrong;
 }
 
-TEST(Widen, IsExactForEveryPatternAndNarrowsBack) {
+TEST(widen, is_exact_for_every_pattern_and_narrows_back) {
   for (const format_case& format : formats) {
     std::vector<std::uint32_t> patterns;
     for (std::uint32_t p = 0; p < format.patterns; ++p)
@@ -87,7 +87,7 @@ TEST(Widen, IsExactForEveryPatternAndNarrowsBack) {
   }
 }
 
-TEST(Narrow, RoundsTiesToEvenAroundEveryMidpoint) {
+TEST(narrow, rounds_ties_to_even_around_every_midpoint) {
   for (const format_case& format : formats) {
     std::vector<float> values;
     for (std::uint32_t p = 0; p + 1 < format.reference.nan; ++p) {
@@ -107,7 +107,7 @@ TEST(Narrow, RoundsTiesToEvenAroundEveryMidpoint) {
   }
 }
 
-TEST(Narrow, MatchesTheReferenceOnASampleOfAllFloats) {
+TEST(narrow, matches_the_reference_on_a_sample_of_all_floats) {
   const std::uint64_t stride = stash_test::only_part() ? 2503 : 251;
   constexpr std::size_t chunk = 1 << 20;
   std::uint64_t tested = 0;
@@ -123,7 +123,7 @@ TEST(Narrow, MatchesTheReferenceOnASampleOfAllFloats) {
   EXPECT_GE(tested, (std::uint64_t{1} << 32) / stride);
 }
 
-TEST(Narrow, OverflowInfinityAndNan) {
+TEST(narrow, overflow_infinity_and_nan) {
   const std::vector<float> values{65504,
                                   65519.99f,
                                   65520,
@@ -145,7 +145,7 @@ TEST(Narrow, OverflowInfinityAndNan) {
 }
 
 // Values that plain e4m3 loses: activations scaled into 2^-12 .. 2^-9.
-TEST(KeepNonzero, NeverLosesASign) {
+TEST(keep_nonzero, never_loses_a_sign) {
   std::vector<float> values;
   for (int exponent = -149; exponent <= -9; ++exponent) {
     for (const float factor : {1.0f, 1.25f, 1.5f, 1.99f}) {

@@ -172,7 +172,7 @@ std::vector<float> uneven_values(std::int64_t elements, flavour kind) {
   return values;
 }
 
-TEST(SparseThreads, BytesDoNotDependOnWhoRunsWhatWhen) {
+TEST(sparse_threads, bytes_do_not_depend_on_who_runs_what_when) {
   const std::int64_t sizes[] = {0,
                                 1,
                                 tile_elements,
@@ -301,7 +301,7 @@ void encode_visibly(const std::vector<float>& values, const encoded_view& output
   detail::encode_tiles(layout, view_of(values), output, crew.context(), count, write, both);
 }
 
-TEST(SparseThreads, NobodyWaitsForAThreadThatHasStopped) {
+TEST(sparse_threads, nobody_waits_for_a_thread_that_has_stopped) {
   const encoding e = parse_encoding("bitmap");
   for (const std::int64_t batches : {2, 3, 4, 15, 16, 17, 40}) {
     const std::vector<float> values = uneven_values(batches * batch * tile_elements - 100, flavour::mixed);

@@ -40,7 +40,7 @@ std::vector<float> gradients(std::size_t count) {
   return make_values(static_cast<std::int64_t>(count), 0.95, flavour::special, 1234);
 }
 
-TEST(ReluForward, ValuesAndMaskMatchTheReference) {
+TEST(relu_forward, values_and_mask_match_the_reference) {
   for (const framework_rule rule : rules) {
     for (const std::int64_t count : counts) {
       const std::vector<float> x =
@@ -63,7 +63,7 @@ TEST(ReluForward, ValuesAndMaskMatchTheReference) {
   }
 }
 
-TEST(ReluForward, PitchedAndInPlaceInAChannelSlice) {
+TEST(relu_forward, pitched_and_in_place_in_a_channel_slice) {
   const std::vector<float> x = make_values(5 * 700, 0.9, flavour::special, 2);
   const std::vector<float> expected = reference_forward(x);
   pitched_map source(x, 5, 8, 1);
@@ -87,7 +87,7 @@ void on_threads(void*, std::int64_t count, std::int64_t, range_function body, vo
 }
 
 // Maps of 32 MiB and more take another way into memory.
-TEST(Relu, LargeMapsAreAsTheirParts) {
+TEST(relu, large_maps_are_as_their_parts) {
   constexpr std::int64_t large = std::int64_t{8} << 20;
   execution_context threads;
   threads.parallel_for = on_threads;
@@ -143,7 +143,7 @@ TEST(Relu, LargeMapsAreAsTheirParts) {
   }
 }
 
-TEST(ReluBackward, FromDenseAndFromEveryStash) {
+TEST(relu_backward, from_dense_and_from_every_stash) {
   std::vector<encoding> stashes{make_encoding("sign_mask"),
                                 make_encoding("bitmap"),
                                 make_encoding("bitmap_fp16"),
@@ -201,7 +201,7 @@ std::vector<float> expected_next_to_nan(const std::vector<float>& dy, std::vecto
   return reference_backward(dy, y, rule);
 }
 
-TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
+TEST(relu_backward, a_nan_takes_its_group_of_6_and_4_bit_mx_values_along) {
   std::vector<float> y;
   for (int i = 0; i < 200; ++i)
     y.push_back(i % 5 == 0 ? 0.0F : i % 3 == 0 ? -1.0F : 0.01F * static_cast<float>(i));
@@ -241,7 +241,7 @@ TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
   }
 }
 
-TEST(ReluBackward, PitchedGradients) {
+TEST(relu_backward, pitched_gradients) {
   const std::vector<float> y = make_values(3 * 900, 0.5, flavour::special, 8);
   const std::vector<float> dy = gradients(y.size());
   const encoding e = make_encoding("bitmap");
@@ -258,7 +258,7 @@ TEST(ReluBackward, PitchedGradients) {
 
 // The mask alone serves the sign while the flag is clear: flipping one of its bits changes the gradient, and
 // the payloads are not read.
-TEST(ReluBackward, UsesTheStoredBits) {
+TEST(relu_backward, uses_the_stored_bits) {
   const std::vector<float> y = make_values(2000, 0.5, flavour::positive, 9);
   const std::vector<float> dy(y.size(), 1.0f);
   for (const encoding& e : {make_encoding("sign_mask"), make_encoding("bitmap"),
@@ -279,7 +279,7 @@ TEST(ReluBackward, UsesTheStoredBits) {
   }
 }
 
-TEST(ReluBackward, AnUnreadableTilePassesNothingAndIsReported) {
+TEST(relu_backward, an_unreadable_tile_passes_nothing_and_is_reported) {
   std::vector<float> y = make_values(2048, 0.5, flavour::positive, 10);
   y[1500] = -1.0f;  // sets the flag, so that payloads are read
   const std::vector<float> dy(y.size(), 1.0f);
@@ -319,7 +319,7 @@ const scaled_case scaled_cases[] = {
     {dtype::bf16, 0x1.ffp+0F, 0xff00, 0xff80},    // half a step
 };
 
-TEST(LeakyRelu, ProductsThatAreTooLargeAreInfinite) {
+TEST(leaky_relu, products_that_are_too_large_are_infinite) {
   for (const scaled_case& c : scaled_cases) {
     SCOPED_TRACE(testing::Message() << int(c.type) << ' ' << c.slope << ' ' << c.value);
     std::uint16_t y = 1, dx = 1;
@@ -367,7 +367,7 @@ const clip_case clip_cases[] = {
     {dtype::bf16, 1.0F, 1.0001F, {0x3f7f, 0x3f80, 0x3f81}, {0x3f80, 0x3f80, 0x3f80}, {0, 0, 0}},
 };
 
-TEST(Clip, BoundsAreThoseOfTheTypeWhereverTheGradientIsReadFrom) {
+TEST(clip, bounds_are_those_of_the_type_wherever_the_gradient_is_read_from) {
   for (const clip_case& c : clip_cases) {
     SCOPED_TRACE(testing::Message() << int(c.type) << ' ' << c.lower << ' ' << c.upper);
     const auto n = static_cast<std::int64_t>(c.x.size());
@@ -422,7 +422,7 @@ TEST(Clip, BoundsAreThoseOfTheTypeWhereverTheGradientIsReadFrom) {
   }
 }
 
-TEST(Clip, DenormalBoundsAreInOrderWhateverTheMode) {
+TEST(clip, denormal_bounds_are_in_order_whatever_the_mode) {
   const std::vector<float> x{-1.0F, 0.0F, 1e-40F, 1e-39F, 1.0F};
   const float upper = 1e-39F;
   const encoding range{.kind = encoding_kind::range_mask, .lower = 0.0F, .upper = upper};
@@ -451,7 +451,7 @@ TEST(Clip, DenormalBoundsAreInOrderWhateverTheMode) {
   EXPECT_EQ(mask.data()[0], 0x04);
 }
 
-TEST(Denormals, OnlyTheProductOfLeakyReluDependsOnTheMode) {
+TEST(denormals, only_the_product_of_leaky_relu_depends_on_the_mode) {
   if (!denormals_are_zero::works) GTEST_SKIP() << "no such mode";
   const std::vector<float> x = {0x1p-140F, -0x1p-140F, -0x1p-126F, -2.0F};
   std::vector<float> y(4), in_mode(4);

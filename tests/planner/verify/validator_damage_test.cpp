@@ -347,7 +347,7 @@ class damage {
   std::mt19937 random_;
 };
 
-TEST(Validator, SurvivesRandomDamage) {
+TEST(validator, survives_random_damage) {
   const std::vector<plan> good{make_plain_plan().p, make_lossless_plan().p, make_fp8_plan().p};
   damage d(20240517);
   int reported = 0;

@@ -95,7 +95,7 @@ test_plan spread_plain() {
   return t;
 }
 
-TEST(Validator, AcceptsCorrectPlans) {
+TEST(validator, accepts_correct_plans) {
   EXPECT_THAT(validate(make_plain_plan().p), IsEmpty());
   EXPECT_THAT(validate(make_lossless_plan().p), IsEmpty());
   EXPECT_THAT(validate(make_fp8_plan().p), IsEmpty());
@@ -104,7 +104,7 @@ TEST(Validator, AcceptsCorrectPlans) {
   EXPECT_THAT(validate(spread_fp8().p), IsEmpty());
 }
 
-TEST(Validator, AcceptsHarmlessChanges) {
+TEST(validator, accepts_harmless_changes) {
   const std::vector<std::pair<const char*, mutation>> changes{
       {"a budget that is met exactly", [](test_plan& t) { t.p.budget_bytes = t.p.sizes.planned_peak_total; }},
       {"a larger slot", [](test_plan& t) { t.at("k.enc").bytes += 64; }},
@@ -131,7 +131,7 @@ TEST(Validator, AcceptsHarmlessChanges) {
   }
 }
 
-TEST(Validator, ReportsEveryShortenedLifetime) {
+TEST(validator, reports_every_shortened_lifetime) {
   for (const auto& make : {make_plain_plan, make_lossless_plan, make_fp8_plan}) {
     const test_plan good = make();
     for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
@@ -144,7 +144,7 @@ TEST(Validator, ReportsEveryShortenedLifetime) {
   }
 }
 
-TEST(Validator, ReportsEverySmallBuffer) {
+TEST(validator, reports_every_small_buffer) {
   for (const auto& make : {make_plain_plan, make_lossless_plan, make_fp8_plan}) {
     const test_plan good = make();
     for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
@@ -155,7 +155,7 @@ TEST(Validator, ReportsEverySmallBuffer) {
   }
 }
 
-TEST(Validator, ReportsEveryMisalignedBuffer) {
+TEST(validator, reports_every_misaligned_buffer) {
   const test_plan good = make_lossless_plan();
   for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
     for (const std::int64_t by : {1, 16, 32, -1}) {
@@ -169,7 +169,7 @@ TEST(Validator, ReportsEveryMisalignedBuffer) {
 }
 
 // Any two buffers that are alive together, one shifted onto the other by a single unit.
-TEST(Validator, ReportsEveryOverlap) {
+TEST(validator, reports_every_overlap) {
   const test_plan good = make_lossless_plan();
   const auto n = good.p.buffers.size();
   int pairs = 0;
@@ -186,7 +186,7 @@ TEST(Validator, ReportsEveryOverlap) {
   EXPECT_GT(pairs, 200);
 }
 
-TEST(Validator, ReportsEveryDroppedStep) {
+TEST(validator, reports_every_dropped_step) {
   for (const auto& make : {make_plain_plan, make_lossless_plan, make_fp8_plan}) {
     const std::size_t n = make().p.steps.size();
     for (std::size_t i = 0; i < n; ++i) {
@@ -199,7 +199,7 @@ TEST(Validator, ReportsEveryDroppedStep) {
   }
 }
 
-TEST(Validator, ReportsEveryOpThatRunsTwice) {
+TEST(validator, reports_every_op_that_runs_twice) {
   const std::size_t n = make_lossless_plan().p.steps.size();
   for (std::size_t i = 0; i < n; ++i) {
     test_plan t = make_lossless_plan();
@@ -221,7 +221,7 @@ storage_id stash_storage(const plan& p, const step& s, const buffer_id* operand)
 
 // Every operand of every step, pointed at every other buffer and at none: always a fault of some kind. The
 // exceptions hold the same values: another buffer of the same storage and form, the map that forward left.
-TEST(Validator, ReportsEveryWrongOperand) {
+TEST(validator, reports_every_wrong_operand) {
   for (const auto& make : {spread_plain, spread_lossless, spread_fp8}) {
     test_plan t = make();
     const auto ids = static_cast<buffer_id>(t.p.buffers.size());
@@ -252,7 +252,7 @@ TEST(Validator, ReportsEveryWrongOperand) {
   }
 }
 
-TEST(Validator, ReportsFaultsOfOrderAndContent) {
+TEST(validator, reports_faults_of_order_and_content) {
   using enum plan_fault;
   expect_all_reported(
       spread_lossless,
@@ -357,7 +357,7 @@ TEST(Validator, ReportsFaultsOfOrderAndContent) {
       });
 }
 
-TEST(Validator, ReportsReferencesOutOfRange) {
+TEST(validator, reports_references_out_of_range) {
   using enum plan_fault;
   std::vector<planted_fault> faults{
       {"choices too short", bad_reference, [](test_plan& t) { t.p.choices.pop_back(); }},
@@ -448,7 +448,7 @@ TEST(Validator, ReportsReferencesOutOfRange) {
   expect_all_reported(spread_lossless, faults);
 }
 
-TEST(Validator, ReportsIllegalChoices) {
+TEST(validator, reports_illegal_choices) {
   using enum plan_fault;
   const auto encoded = [](const char* storage, encoding e) {
     return
@@ -603,7 +603,7 @@ TEST(Validator, ReportsIllegalChoices) {
       });
 }
 
-TEST(Validator, ReportsWrongTotals) {
+TEST(validator, reports_wrong_totals) {
   using enum plan_fault;
   expect_all_reported(
       make_lossless_plan,
@@ -676,7 +676,7 @@ TEST(Validator, ReportsWrongTotals) {
       });
 }
 
-TEST(Validator, ReportsDamagedGraphs) {
+TEST(validator, reports_damaged_graphs) {
   using enum plan_fault;
   expect_all_reported(
       make_lossless_plan,
@@ -727,7 +727,7 @@ TEST(Validator, ReportsDamagedGraphs) {
       });
 }
 
-TEST(Validator, StopsAfterHundredFindings) {
+TEST(validator, stops_after_hundred_findings) {
   test_plan t = make_lossless_plan();
   for (buffer& b : t.p.buffers) {
     b.offset = -1;
@@ -739,11 +739,11 @@ TEST(Validator, StopsAfterHundredFindings) {
   EXPECT_EQ(validate(t.p).size(), 100U);
 }
 
-TEST(Validator, AnEmptyPlanIsReported) {
+TEST(validator, an_empty_plan_is_reported) {
   EXPECT_FALSE(validate(plan{}).empty());
 }
 
-TEST(Validator, NamesAllFaults) {
+TEST(validator, names_all_faults) {
   std::set<std::string_view> names;
   for (int i = 0; i <= static_cast<int>(plan_fault::bad_times); ++i) {
     names.insert(to_string(static_cast<plan_fault>(i)));
