@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "models/tape.hpp"
+#include "planner/graph/recipes.hpp"
 #include "stash/error.hpp"
 
 namespace stash::models {
@@ -88,6 +89,7 @@ class builder {
     for (std::size_t n = nodes_.size(); n-- > 0;)
       backward(n);
     update();
+    planner::add_recipes(g_, cheap_);
     return std::move(g_);
   }
 
@@ -351,15 +353,7 @@ class builder {
     o.workspace_bytes = workspace(n.name, n.workspace);
     made = std::move(o);
     forward_op_[number] = static_cast<op_id>(g_.ops.size()) - 1;
-    if (n.recomputable) add_recompute(n, g_.ops.back());
-  }
-
-  // Only whole storages that hold to the end what they hold now.
-  void add_recompute(const node& n, const op& o) {
-    const tensor_ref x = o.inputs[0], y = o.outputs[0];
-    if (!x.whole() || !y.whole() || x.storage == y.storage || is_input(input(n, 0))) return;
-    if (overwritten_by_[index(n.outputs[0])] >= 0) return;
-    g_.recompute.push_back({y.storage, x.storage, static_cast<op_id>(g_.ops.size()) - 1});
+    if (n.recomputable) cheap_.push_back(forward_op_[number]);
   }
 
   void copy_into_concat(const node& n) {
@@ -575,7 +569,7 @@ class builder {
   std::vector<bool> trains_;  // a gradient is needed
   std::vector<bool> placed_;  // a part of a split: its slice of the gradient of the whole is taken
   std::vector<tensor_ref> gradient_;
-  std::vector<op_id> forward_op_;
+  std::vector<op_id> forward_op_, cheap_;  ///< cheap_: those that may run again
   std::vector<std::vector<storage_id>> auxiliaries_, saved_;
   std::vector<storage_id> split_gradient_;
   std::vector<trainable> trainables_;

@@ -79,7 +79,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   p.alternative = s.alternative;
   const auto readers = readers_of(g, p.alternative);
   for (std::size_t i = 0; i < p.choices.size(); ++i) {
-    p.choices[i].reason = reason_for(p.choices[i], g, static_cast<storage_id>(i), options, readers[i]);
+    p.choices[i].reason = reason_for(p.choices, g, static_cast<storage_id>(i), options, readers[i]);
   }
   place_on_host(where);
   plan_sizes& sizes = p.sizes;

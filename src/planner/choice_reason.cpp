@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "planner/graph/cost.hpp"
 #include "planner/graph/needs.hpp"
 
 namespace stash::planner {
@@ -81,21 +82,41 @@ std::string encoded_reason(const stash_choice& c, const plan_options& options,
   return "";
 }
 
-std::string recompute_reason(const stash_choice& c, const graph& g, storage_id id) {
-  const auto rule = std::find_if(g.recompute.begin(), g.recompute.end(),
-                                 [id](const recompute_rule& r) { return r.target == id; });
-  if (rule == g.recompute.end()) return "";
-  const op& maker = g.op_at(rule->forward_op);
-  std::string text = fmt::format("computed again from the kept input of {}",
-                                 maker.kind == op_kind::batch_norm ? "the norm" : maker.name);
+std::string recompute_reason(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
+                             const plan_options& options, const std::vector<reader>& readers) {
+  const stash_choice& c = choices[static_cast<std::size_t>(id)];
+  const recipe& r = g.recipes[static_cast<std::size_t>(c.recipe)];
+  kept_sources kept;
+  std::string sources, ops;
+  for (const storage_id s : r.sources) {
+    kept.add(choices[static_cast<std::size_t>(s)]);
+    sources += (sources.empty() ? "" : ", ") + g.at(s).name;
+  }
+  for (const op_id o : r.ops)
+    ops += (ops.empty() ? "" : ", ") + g.op_at(o).name;
+  std::string text = r.ops.size() > 1 || r.sources.size() > 1
+                         ? fmt::format("computed again from {} by {}", sources, ops)
+                     : g.op_at(r.ops[0]).kind == op_kind::batch_norm
+                         ? std::string("computed again from the kept input of the norm")
+                         : fmt::format("computed again from the kept input of {}", ops);
   const bool masked = c.stored.kind == encoding_kind::sign_mask;
-  return text + (masked ? ", gated by one bit per value" : ", bit for bit");
+  text += masked       ? ", gated by one bit per value"
+          : kept.exact ? ", bit for bit"
+                       : ", as exactly as that is kept";
+  if (options.model) {
+    const auto times = std::count_if(readers.begin(), readers.end(), [&](const reader& x) {
+      return !reads_directly(g.op_at(x.op).kind, x.what, c, x.whole);
+    });
+    text += fmt::format(": +{:.3g} ms", static_cast<double>(times) * recompute_ms(g, r, *options.model));
+  }
+  return text;
 }
 
 }  // namespace
 
-std::string reason_for(const stash_choice& c, const graph& g, storage_id id, const plan_options& options,
-                       const std::vector<reader>& readers) {
+std::string reason_for(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
+                       const plan_options& options, const std::vector<reader>& readers) {
+  const stash_choice& c = choices[static_cast<std::size_t>(id)];
   if (readers.empty()) return "no chosen backward op reads it";
   switch (c.kind) {
     case stash_kind::none:
@@ -103,7 +124,7 @@ std::string reason_for(const stash_choice& c, const graph& g, storage_id id, con
     case stash_kind::raw:
       return raw_reason(c, g.at(id), options, readers);
     case stash_kind::recompute:
-      return recompute_reason(c, g, id);
+      return recompute_reason(choices, g, id, options, readers);
     case stash_kind::encoded:
       return encoded_reason(c, options, readers);
   }

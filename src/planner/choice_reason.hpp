@@ -11,8 +11,8 @@
 
 namespace stash::planner {
 
-/// `readers`: those of storage `id` under the plan's alternatives.
-std::string reason_for(const stash_choice& c, const graph& g, storage_id id, const plan_options& options,
-                       const std::vector<reader>& readers);
+/// `choices`: per storage of the plan; `readers`: those of storage `id` under the plan's alternatives.
+std::string reason_for(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
+                       const plan_options& options, const std::vector<reader>& readers);
 
 }  // namespace stash::planner

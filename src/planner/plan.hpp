@@ -41,13 +41,14 @@ enum class stash_kind : std::uint8_t {
   none,       ///< backward does not need it
   raw,        ///< the dense buffer stays
   encoded,    ///< `stored` holds it
-  recompute,  ///< computed again from another storage; `stored` may add a sign_mask
+  recompute,  ///< computed again from other storages by `recipe`; `stored` may add a sign_mask
 };
 std::string_view to_string(stash_kind kind) noexcept;
 
 struct stash_choice {
   stash_kind kind = stash_kind::none;
   encoding stored;                ///< kind encoded; recompute: sign_mask or shape_only
+  std::int32_t recipe = -1;       ///< kind recompute: number in graph::recipes
   std::int64_t bytes_before = 0;  ///< dense
   std::int64_t bytes_after = 0;   ///< kept bytes, slot margin included
   double density = 1.0;           ///< the density that the slot was sized for, before the margin
@@ -82,8 +83,8 @@ enum class step_kind : std::uint8_t {
   run,        ///< execute an op
   encode,     ///< inputs {dense}, outputs {encoded}
   decode,     ///< inputs {encoded}, outputs {dense}
-  recompute,  ///< op = the forward op; inputs {dense source[, encoded sign mask]}, outputs {dense}; in place
-              ///< if equal
+  recompute,  ///< op = one of a recipe's; inputs {its dense inputs[, encoded sign mask of the target]},
+              ///< outputs {its dense output}; in place if equal
   copy_out,   ///< begins to copy inputs {kept form} to outputs {host}
   wait_out,   ///< the same operands: the copy has ended, the device's bytes may be used for something else
   copy_in,    ///< begins to copy inputs {host} to outputs {kept form}
@@ -96,7 +97,7 @@ std::string_view to_string(step_kind kind) noexcept;
 struct step {
   step_kind kind = step_kind::run;
   op_id op = -1;            ///< run, recompute
-  storage_id storage = -1;  ///< encode, decode, recompute
+  storage_id storage = -1;  ///< encode, decode; recompute: what the op makes
   std::vector<buffer_id> inputs;
   std::vector<buffer_id> outputs;
   std::vector<buffer_id> optional_outputs;

@@ -201,7 +201,7 @@ TEST(tape, gradients_read_what_they_need_and_no_more) {
               ElementsAre("from_gates_and_states: cell2/value cell2.1/value cell1.1/value"));
   EXPECT_THAT(alternatives(g, "loss/backward"), ElementsAre("from_probabilities: loss/exact_value"));
   // Norm of the embedding, norm and ReLU, dropout of the attention's weights.
-  EXPECT_EQ(g.recompute.size(), 3U);
+  EXPECT_EQ(g.recipes.size(), 3U);
 }
 
 TEST(tape, weight_gradients_come_before_input_gradients) {

@@ -131,7 +131,7 @@ TEST(reasons, what_is_computed_again_names_what_makes_it) {
   EXPECT_GT(of_norms, 0);
   graph g = generic_graph("f32", "f32");
   g.ops[2].alternatives[0].reads.push_back({3, need::value, {}});
-  g.recompute.push_back({3, 1, 1});
+  g.recipes.push_back({3, {1}, {1}});
   EXPECT_EQ(reason(g, options, "out"), "computed again from the kept input of second, bit for bit");
 }
 

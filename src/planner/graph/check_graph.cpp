@@ -8,12 +8,14 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "encoders/message.hpp"
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/graph/graph.hpp"
 #include "planner/graph/names.hpp"
 #include "planner/graph/op_rules.hpp"
+#include "planner/graph/recipes.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -105,7 +107,7 @@ class checker {
       stage = o.stage;
       check_op(o);
     }
-    check_recompute();
+    check_recipes();
   }
 
  private:
@@ -496,63 +498,56 @@ class checker {
     }
   }
 
-  void check_recompute() const {
-    std::vector<op_id> last_writer(g_.storages.size(), -1);
-    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-      if (g_.ops[i].stage != op_stage::forward) continue;
-      for (const tensor_ref& r : g_.ops[i].outputs)
-        last_writer[static_cast<std::size_t>(r.storage)] = static_cast<op_id>(i);
+  void check_recipe_ops(const recipe& r, const recipe_facts& facts, const std::string& where) const {
+    if (r.ops.empty() || r.ops.size() > most_recipe_ops) {
+      fail(where, fmt::format("1 to {} ops", most_recipe_ops), fmt::to_string(r.ops.size()));
     }
-    // A parameter that is written before the last reader of a target would be another one when the target is
-    // computed again.
-    const auto is_computed_with_others = [&](const recompute_rule& r) {
-      const std::vector<storage_id>& used = g_.op_at(r.forward_op).parameters;
-      bool written = false;
-      for (std::size_t i = static_cast<std::size_t>(r.forward_op) + 1; i < g_.ops.size(); ++i) {
-        const op& o = g_.ops[i];
-        for (const stash_alternative& a : o.alternatives) {
-          for (const stash_read& x : a.reads) {
-            if (written && x.storage == r.target) return true;
-          }
-        }
-        written = written || std::any_of(used.begin(), used.end(), [&](storage_id s) {
-                    return std::find(o.parameters_written.begin(), o.parameters_written.end(), s) !=
-                           o.parameters_written.end();
-                  });
-      }
-      return false;
-    };
-    const auto is_overwritten = [&](storage_id s, op_id reader) {
-      return last_writer[static_cast<std::size_t>(s)] > reader;
-    };
-    for (std::size_t i = 0; i < g_.recompute.size(); ++i) {
-      const recompute_rule& r = g_.recompute[i];
-      const std::string where = fmt::format("recompute[{}]", i);
-      if (r.forward_op < 0 || static_cast<std::size_t>(r.forward_op) >= g_.ops.size()) {
-        fail(where + ".forward_op", fmt::format("the index of one of {} ops", g_.ops.size()),
-             fmt::to_string(r.forward_op));
-      }
-      const op& o = g_.op_at(r.forward_op);
-      const bool one_to_one = o.kind == op_kind::generic && o.stage == op_stage::forward &&
-                              o.inputs.size() == 1 && o.outputs.size() == 1;
-      if ((o.kind != op_kind::batch_norm || !o.attributes.fused_relu) && !one_to_one) {
-        fail(where + ".forward_op", "a batch_norm with fused_relu, or a generic forward op of one map",
-             quoted(o.name));
-      }
-      if (o.outputs[0].storage != r.target || is_overwritten(r.target, r.forward_op)) {
-        fail(where + ".target",
-             fmt::format("the output {} of '{}', not overwritten", o.outputs[0].storage, shortened(o.name)),
-             fmt::to_string(r.target));
-      }
-      if (is_computed_with_others(r)) {
-        fail(where + ".forward_op",
-             "an op whose parameters nobody writes before the last reader of the target", quoted(o.name));
-      }
-      if (o.inputs[0].storage != r.source || r.source == r.target || is_overwritten(r.source, r.forward_op)) {
-        fail(where + ".source", fmt::format("the kept input of '{}', not overwritten", shortened(o.name)),
-             fmt::to_string(r.source));
+    for (std::size_t k = 0; k < r.ops.size(); ++k) {
+      const op_id o = r.ops[k];
+      const std::string this_op = fmt::format("{}[{}]", where, k);
+      if (o < 0 || static_cast<std::size_t>(o) >= g_.ops.size())
+        fail(this_op, fmt::format("the index of one of {} ops", g_.ops.size()), fmt::to_string(o));
+      const std::string name = quoted(g_.op_at(o).name);
+      if (k > 0 && o <= r.ops[k - 1]) fail(this_op, "ops in the order in which they run", name);
+      if (!facts.can_run_again(o)) {
+        fail(this_op,
+             "a batch_norm with fused_relu or a generic forward op, which makes one whole map of whole maps",
+             name);
       }
     }
+  }
+
+  void check_recipe(const recipe& r, const recipe_facts& facts, const std::string& where) const {
+    check_recipe_ops(r, facts, where + ".ops");
+    const op_id last = r.ops.back();
+    const storage_id made = g_.op_at(last).outputs[0].storage;
+    if (made != r.target || facts.last_writer(made) != last) {
+      fail(where + ".target",
+           fmt::format("the output {} of '{}', not overwritten", made, shortened(g_.op_at(last).name)),
+           fmt::to_string(r.target));
+    }
+    for (std::size_t k = 0; k < r.ops.size(); ++k) {
+      if (!facts.is_computed_with_others(r.ops[k], r.target)) continue;
+      fail(fmt::format("{}.ops[{}]", where, k),
+           "an op whose parameters nobody writes before the last reader of the target",
+           quoted(g_.op_at(r.ops[k]).name));
+    }
+    const recipe_facts::inputs in = facts.inputs_of(r.ops);
+    if (in.overwritten >= 0)
+      fail(where + ".sources", "maps that are not overwritten", quoted(g_.at(in.overwritten).name));
+    const bool reads_itself = std::find(in.sources.begin(), in.sources.end(), r.target) != in.sources.end();
+    if (in.sources != r.sources || reads_itself) {
+      fail(where + ".sources",
+           fmt::format("what its ops read and do not make, [{}]", fmt::join(in.sources, ", ")),
+           fmt::format("[{}]", fmt::join(r.sources, ", ")));
+    }
+  }
+
+  void check_recipes() const {
+    if (g_.recipes.empty()) return;
+    const recipe_facts facts(g_);
+    for (std::size_t i = 0; i < g_.recipes.size(); ++i)
+      check_recipe(g_.recipes[i], facts, fmt::format("recompute[{}]", i));
   }
 
   const graph& g_;

@@ -115,8 +115,11 @@ double decode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t 
   return codec_ms(stored, dense_bytes, stored_bytes, m);
 }
 
-double recompute_ms(const graph& g, const recompute_rule& r, const machine& m) {
-  return op_ms(g, g.op_at(r.forward_op), m);
+double recompute_ms(const graph& g, const recipe& r, const machine& m) {
+  double sum = 0.0;
+  for (const op_id o : r.ops)
+    sum += op_ms(g, g.op_at(o), m);
+  return sum;
 }
 
 }  // namespace stash::planner

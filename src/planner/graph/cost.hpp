@@ -25,7 +25,7 @@ double encode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t 
 double decode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t stored_bytes,
                  const machine& m);
 
-/// ms to compute the target of a recompute rule again from its dense source.
-double recompute_ms(const graph& g, const recompute_rule& r, const machine& m);
+/// ms to compute the target of a recipe again from its dense sources.
+double recompute_ms(const graph& g, const recipe& r, const machine& m);
 
 }  // namespace stash::planner

@@ -167,13 +167,14 @@ struct op {
   std::int64_t batch_end = -1;
 };
 
-/// How to compute a feature map again from a kept one: value = relu(batch_norm(source)), or what a generic
-/// op with one input and one output computes.
-struct recompute_rule {
-  storage_id target = -1;  ///< output of the fused norm+ReLU
-  storage_id source = -1;  ///< its kept input
-  op_id forward_op = -1;   ///< the batch_norm or generic op
+/// How to compute a feature map again from maps that are kept: a few forward ops run once more. A storage may
+/// be the target of several recipes; a plan picks one of them, or none.
+struct recipe {
+  storage_id target = -1;           ///< what the last op writes
+  std::vector<storage_id> sources;  ///< feature maps that the ops read and none of them writes, by first use
+  std::vector<op_id> ops;           ///< forward ops in their order, 1 to most_recipe_ops of them
 };
+inline constexpr std::size_t most_recipe_ops = 8;
 
 struct graph {
   std::string name;
@@ -181,7 +182,7 @@ struct graph {
   std::int64_t classes = 0;
   std::vector<storage> storages;
   std::vector<op> ops;  ///< in execution order: forward, backward, update
-  std::vector<recompute_rule> recompute;
+  std::vector<recipe> recipes;
 
   const storage& at(storage_id id) const { return storages.at(static_cast<std::size_t>(id)); }
   const op& op_at(op_id id) const { return ops.at(static_cast<std::size_t>(id)); }

@@ -88,7 +88,14 @@ bool encoded_serves(const encoding& e, need what) noexcept {
 
 }  // namespace
 
-bool serves(const stash_choice& c, need what, const stash_choice* source) noexcept {
+void kept_sources::add(const stash_choice& source) noexcept {
+  // What is computed again itself is not kept.
+  values = values && serves(source, need::value, nullptr);
+  fine_values = fine_values && serves(source, need::fine_value, nullptr);
+  exact = exact && kept_exactly(source);
+}
+
+bool serves(const stash_choice& c, need what, const kept_sources* sources) noexcept {
   switch (c.kind) {
     case stash_kind::none:
       return false;
@@ -97,12 +104,12 @@ bool serves(const stash_choice& c, need what, const stash_choice* source) noexce
     case stash_kind::encoded:
       return encoded_serves(c.stored, what);
     case stash_kind::recompute: {
-      if (source == nullptr || !serves(*source, need::value, nullptr)) return false;  // itself not kept
+      if (sources == nullptr || !sources->values) return false;
       const bool masked = c.stored.kind == encoding_kind::sign_mask;
-      if (what == need::exact_value) return kept_exactly(*source);
-      if (what == need::fine_value && !serves(*source, need::fine_value, nullptr)) return false;
-      return (what == need::sign || what == need::value || what == need::fine_value) &&
-             (masked || kept_exactly(*source));
+      if (what == need::exact_value) return sources->exact;
+      if (what == need::sign) return masked || sources->exact;
+      if (what == need::fine_value) return sources->fine_values;
+      return what == need::value;
     }
   }
   return false;

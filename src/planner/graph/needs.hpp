@@ -40,8 +40,17 @@ bool kept_sparsely(const stash_choice& c) noexcept;
 /// Whether a kept form gives back the source bits: raw, or a lossless value encoding.
 bool kept_exactly(const stash_choice& c) noexcept;
 
-/// Whether `c` serves `what`. `source` is the choice of the recompute source, null if `c` does not recompute.
-bool serves(const stash_choice& c, need what, const stash_choice* source) noexcept;
+/// What the kept forms of a recipe's sources have in common.
+struct kept_sources {
+  bool values = true;       ///< all give values
+  bool fine_values = true;  ///< of 16 bits at least
+  bool exact = true;        ///< the source bits
+
+  void add(const stash_choice& source) noexcept;
+};
+
+/// Whether `c` serves `what`. `sources` are those of its recipe, null if `c` does not recompute.
+bool serves(const stash_choice& c, need what, const kept_sources* sources) noexcept;
 
 /// Whether the kernel of `kind` takes the kept bytes as they are (the read covers the whole storage if
 /// `whole`). True also for recomputed storages whose sign mask answers the read.

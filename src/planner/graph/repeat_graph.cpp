@@ -50,6 +50,15 @@ class copy_of {
     return o;
   }
 
+  recipe operator()(recipe r) const {
+    r.target = (*this)(r.target);
+    for (storage_id& s : r.sources)
+      s = (*this)(s);
+    for (op_id& o : r.ops)
+      o = forward_op(o);
+    return r;
+  }
+
  private:
   std::string suffix_;
   op_id first_op_;
@@ -93,8 +102,8 @@ graph repeat_graph(const graph& g, int times) {
   std::for_each(copies.rbegin(), copies.rend(), [&](const copy_of& copy) { add(copy, op_stage::backward); });
   add(copies.front(), op_stage::update);
   for (const copy_of& copy : copies) {
-    for (const recompute_rule& r : g.recompute)
-      result.recompute.push_back({copy(r.target), copy(r.source), copy.forward_op(r.forward_op)});
+    for (const recipe& r : g.recipes)
+      result.recipes.push_back(copy(r));
   }
   check_graph(result);
   return result;

@@ -410,7 +410,7 @@ class builder {
     if (reader >= 0 && relu_into_norm_[index(reader)]) {
       o.attributes.fused_relu = true;
       if (o.inputs[0].whole() && o.outputs[0].whole()) {
-        g_.recompute.push_back({o.outputs[0].storage, o.inputs[0].storage, forward_op_[index(n)]});
+        g_.recipes.push_back({o.outputs[0].storage, {o.inputs[0].storage}, {forward_op_[index(n)]}});
       }
     }
   }

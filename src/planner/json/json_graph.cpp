@@ -210,8 +210,19 @@ op read_op(const field& f) {
   return o;
 }
 
-value rule_json(const recompute_rule& r) {
-  return value::members("target", r.target, "source", r.source, "forward_op", r.forward_op);
+value recipe_json(const recipe& r) {
+  return value::members("target", r.target, "sources", r.sources, "ops", r.ops);
+}
+
+// Files of before recipes had one source and one op.
+recipe read_recipe(const field& f) {
+  if (const auto source = f.find("source"))
+    return {f.at("target").id(), {source->id()}, {f.at("forward_op").id()}};
+  recipe r;
+  r.target = f.at("target").id();
+  f.at("sources").for_each([&](const field& e) { r.sources.push_back(e.id()); });
+  f.at("ops").for_each([&](const field& e) { r.ops.push_back(e.id()); });
+  return r;
 }
 
 }  // namespace
@@ -239,7 +250,7 @@ void write_graph(text_writer& out, const graph& g) {
   out.member("classes", g.classes);
   out.list("storages", g.storages, storage_json);
   out.list("ops", g.ops, op_json);
-  out.list("recompute", g.recompute, rule_json);
+  out.list("recompute", g.recipes, recipe_json);
 }
 
 graph read_graph(const field& f) {
@@ -253,9 +264,7 @@ graph read_graph(const field& f) {
     check_size(g.storages.back(), g.batch, e, total);
   });
   f.at("ops").for_each([&](const field& e) { g.ops.push_back(read_op(e)); });
-  f.for_each("recompute", [&](const field& e) {
-    g.recompute.push_back({e.at("target").id(), e.at("source").id(), e.at("forward_op").id()});
-  });
+  f.for_each("recompute", [&](const field& e) { g.recipes.push_back(read_recipe(e)); });
   return g;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <limits>
 
 #include "planner/graph/names.hpp"
@@ -44,6 +45,7 @@ encoding read_encoding(const field& f) {
 value choice_json(const stash_choice& c) {
   value out = value::members("kind", name_of(c.kind));
   if (c.stored != encoding{}) out.set("stored", encoding_json(c.stored));
+  put(out, "recipe", c.recipe, -1);
   put(out, "bytes_before", c.bytes_before, std::int64_t{0});
   put(out, "bytes_after", c.bytes_after, std::int64_t{0});
   if (c.density != 1.0) out.set("density", finite(c.density, "choices: density"));
@@ -56,6 +58,7 @@ stash_choice read_choice(const field& f) {
   stash_choice c;
   c.kind = f.at("kind").one_of<stash_kind>();
   if (const auto v = f.find("stored")) c.stored = read_encoding(*v);
+  if (const auto v = f.find("recipe")) c.recipe = v->id();
   if (const auto v = f.find("bytes_before")) c.bytes_before = v->bytes();
   if (const auto v = f.find("bytes_after")) c.bytes_after = v->bytes();
   if (const auto v = f.find("density")) c.density = v->number(0.0, 1.0);
@@ -206,6 +209,18 @@ bound_certificate read_certificate(const field& f) {
   return c;
 }
 
+// Choices of older files name no recipe: there was one for each target at most.
+void find_recipes(plan& p) {
+  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    stash_choice& c = p.choices[s];
+    if (c.kind != stash_kind::recompute || c.recipe >= 0) continue;
+    const auto found = std::find_if(p.network.recipes.begin(), p.network.recipes.end(),
+                                    [s](const recipe& r) { return r.target == static_cast<storage_id>(s); });
+    if (found != p.network.recipes.end())
+      c.recipe = static_cast<std::int32_t>(found - p.network.recipes.begin());
+  }
+}
+
 plan read_plan(const field& f) {
   plan p;
   p.chosen_policy = f.at("policy").one_of<policy>();
@@ -238,6 +253,7 @@ plan read_plan(const field& f) {
   f.at("steps").for_each([&](const field& e) { p.steps.push_back(read_step(e)); });
   f.for_each("timeline", [&](const field& e) { p.timeline.push_back(read_step_time(e)); });
   p.network = json_text::read_graph(f.at("network"));
+  find_recipes(p);
   return p;
 }
 

@@ -48,16 +48,7 @@ bool has(const std::vector<reader>& readers, need what) {
 class enumerator {
  public:
   enumerator(const graph& g, const plan_options& options, double margin)
-      : g_(g),
-        options_(options),
-        margin_(margin),
-        recompute_source_(g.storages.size(), -1),
-        gated_(g.storages.size(), false) {
-    for (const recompute_rule& r : g.recompute) {
-      recompute_source_[index(r.target)] = r.source;
-      gated_[index(r.target)] = g_.op_at(r.forward_op).kind == op_kind::batch_norm;
-    }
-  }
+      : g_(g), options_(options), margin_(margin), recipes_of_(g.storages.size()) {}
 
   option_set run() {
     option_set set;
@@ -80,8 +71,15 @@ class enumerator {
         }
       }
     }
-    for (const recompute_rule& r : g_.recompute) {
-      if (stashed[index(r.target)] && stashed[index(r.source)]) joined.join(r.target, r.source);
+    // What nobody reads is not kept for a recipe alone.
+    for (std::size_t i = 0; i < g_.recipes.size(); ++i) {
+      const recipe& r = g_.recipes[i];
+      const bool kept =
+          std::all_of(r.sources.begin(), r.sources.end(), [&](storage_id s) { return stashed[index(s)]; });
+      if (!stashed[index(r.target)] || !kept) continue;
+      recipes_of_[index(r.target)].push_back(static_cast<std::int32_t>(i));
+      for (const storage_id s : r.sources)
+        joined.join(r.target, s);
     }
     std::vector<std::int32_t> component_of(g_.storages.size(), -1);
     for (std::size_t s = 0; s < g_.storages.size(); ++s) {
@@ -292,7 +290,7 @@ class enumerator {
     return all;
   }
 
-  // Forms that could serve the readers of one storage, whatever happens to its recompute source.
+  // Forms that could serve the readers of one storage, whatever happens to the sources of its recipes.
   std::vector<stash_choice> candidates(storage_id id, const std::vector<reader>& readers) const {
     const storage& s = g_.at(id);
     const std::int64_t dense = s.bytes(g_.batch);
@@ -301,11 +299,12 @@ class enumerator {
     base.density = s.density;
     if (readers.empty()) return {base};
     std::vector<stash_choice> result;
-    const auto add = [&](stash_kind kind, const encoding& e) {
+    const auto add = [&](stash_kind kind, const encoding& e, std::int32_t recipe = -1) {
       if (!allowed(s, kind, e)) return;
       stash_choice choice = base;
       choice.kind = kind;
       choice.stored = e;
+      choice.recipe = recipe;
       choice.bytes_after = kept_bytes(s, choice);
       const bool fits = kind == stash_kind::recompute ||
                         std::all_of(readers.begin(), readers.end(),
@@ -368,11 +367,14 @@ class enumerator {
       cast.underflow = underflow;
       add(stash_kind::encoded, cast);
     }
-    if (recompute_source_[index(id)] >= 0) {
-      encoding nothing;
-      nothing.kind = encoding_kind::shape_only;
-      add(stash_kind::recompute, nothing);
-      if (gated_[index(id)]) add(stash_kind::recompute, mask);
+    encoding nothing;
+    nothing.kind = encoding_kind::shape_only;
+    for (const std::int32_t number : recipes_of_[index(id)]) {
+      const recipe& r = g_.recipes[index(number)];
+      add(stash_kind::recompute, nothing, number);
+      // One bit per value instead of exact sources: the zeros of the ReLU in a norm.
+      if (r.ops.size() == 1 && g_.op_at(r.ops[0]).kind == op_kind::batch_norm)
+        add(stash_kind::recompute, mask, number);
     }
     return result;
   }
@@ -416,10 +418,15 @@ class enumerator {
     };
     for (std::size_t k = 0; k < c.storages.size(); ++k) {
       const stash_choice& choice = current.choices[k];
-      const storage_id source = recompute_source_[index(c.storages[k])];
-      const stash_choice* from = choice.kind == stash_kind::recompute ? choice_of(source) : nullptr;
+      const recipe* const again =
+          choice.kind == stash_kind::recompute ? &g_.recipes[index(choice.recipe)] : nullptr;
+      kept_sources sources;
+      if (again != nullptr) {
+        for (const storage_id s : again->sources)
+          sources.add(*choice_of(s));
+      }
       for (const reader& r : readers[k]) {
-        if (!serves(choice, r.what, from)) return;
+        if (!serves(choice, r.what, again == nullptr ? nullptr : &sources)) return;
         if (choice.kind == stash_kind::raw || reads_directly(g_.op_at(r.op).kind, r.what, choice, r.whole))
           continue;
         // A mask has no values that could be decoded for a reader that does not take its bits.
@@ -428,18 +435,18 @@ class enumerator {
         if (choice.kind == stash_kind::encoded && mask) return;
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
-        if (from != nullptr && from->kind != stash_kind::raw) {
-          current.codec_bytes += g_.at(source).bytes(g_.batch);
-          add_time(source, false);
+        if (again == nullptr) continue;
+        for (std::size_t o = 0; o + 1 < again->ops.size(); ++o)
+          current.codec_bytes += g_.at(g_.op_at(again->ops[o]).outputs[0].storage).bytes(g_.batch);
+        for (const storage_id s : again->sources) {
+          if (choice_of(s)->kind == stash_kind::raw) continue;
+          current.codec_bytes += g_.at(s).bytes(g_.batch);
+          add_time(s, false);
         }
       }
       // A mask in addition to an exactly kept source would be paid for twice.
-      if (choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask &&
-          from != nullptr && kept_exactly(*from) && !has(readers[k], need::sign)) {
-        return;
-      }
-      const bool masked =
-          choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask;
+      const bool masked = again != nullptr && choice.stored.kind == encoding_kind::sign_mask;
+      if (masked && sources.exact && !has(readers[k], need::sign)) return;
       if (choice.kind == stash_kind::encoded || masked) {
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         add_time(c.storages[k], true);
@@ -493,11 +500,12 @@ class enumerator {
   }
 
   // What two configurations must have in common for one with fewer bytes to be no worse at any time: the
-  // reads, on which it depends how long something is kept, and which storages are computed again.
+  // reads, on which it depends how long something is kept, and which storages are computed again by which
+  // recipe.
   static std::vector<std::int32_t> lives_of(const configuration& f) {
     std::vector<std::int32_t> key = f.alternatives;
     for (const stash_choice& choice : f.choices)
-      key.push_back(choice.kind == stash_kind::recompute);
+      key.push_back(choice.recipe);
     return key;
   }
 
@@ -535,9 +543,8 @@ class enumerator {
   const graph& g_;
   const plan_options& options_;
   double margin_;
-  std::vector<storage_id> recompute_source_;
-  std::vector<bool> gated_;       // a mask besides the source gives the ReLU's zeros
-  std::size_t combinations_ = 0;  // of the component that is being enumerated
+  std::vector<std::vector<std::int32_t>> recipes_of_;  // per storage: those with sources that are read
+  std::size_t combinations_ = 0;                       // of the component that is being enumerated
 };
 
 }  // namespace

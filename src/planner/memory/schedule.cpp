@@ -17,9 +17,7 @@ constexpr std::int64_t smallest_overflow_arena = 16384;
 // One pass over the ops of a graph under one selection.
 class pass {
  public:
-  pass(const graph& g, const scheduler& facts, const std::vector<std::int32_t>& recompute_rule,
-       const selection& s)
-      : g_(g), facts_(facts), recompute_rule_(recompute_rule), s_(s) {
+  pass(const graph& g, const scheduler& facts, const selection& s) : g_(g), facts_(facts), s_(s) {
     dense_.assign(g.storages.size(), -1);
     kept_.assign(g.storages.size(), -1);
     host_.assign(g.storages.size(), -1);
@@ -71,11 +69,10 @@ class pass {
     };
     schedule_part part;
     for (std::size_t k = 0; k < out_.steps.size(); ++k)
-      if (out_.steps[k].kind != step_kind::run && is_ours(out_.steps[k].storage))
-        part.added.push_back(orders_[k]);
+      if (out_.steps[k].kind != step_kind::run && is_ours(step_owners_[k])) part.added.push_back(orders_[k]);
     for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
       const buffer& made = out_.buffers[b];
-      if (!is_ours(made.storage)) continue;
+      if (!is_ours(buffer_owners_[b])) continue;
       const bool from_the_start =
           std::find(inputs.begin(), inputs.end(), static_cast<buffer_id>(b)) != inputs.end();
       part.buffers.push_back({made.bytes, from_the_start ? step_order{} : orders_[index(made.first_step)],
@@ -88,6 +85,8 @@ class pass {
   void forget(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
     out_ = {};
     orders_.clear();
+    step_owners_.clear();
+    buffer_owners_.clear();
     const auto clear = [&](storage_id s) { dense_[index(s)] = kept_[index(s)] = -1; };
     std::for_each(storages.begin(), storages.end(), clear);
     for (const op_id id : ops)
@@ -103,6 +102,7 @@ class pass {
     b.bytes = aligned(bytes);
     b.first_step = b.last_step = next_step();
     out_.buffers.push_back(b);
+    buffer_owners_.push_back(target_ < 0 ? s : target_);
     return static_cast<buffer_id>(out_.buffers.size()) - 1;
   }
 
@@ -117,6 +117,7 @@ class pass {
         if (b >= 0) out_.buffers[index(b)].last_step = now;
       }
     }
+    step_owners_.push_back(target_ < 0 ? st.storage : target_);
     out_.steps.push_back(std::move(st));
     orders_.push_back(order_);
     ++order_.second;
@@ -235,22 +236,67 @@ class pass {
     return b;
   }
 
-  buffer_id recompute(storage_id target, bool source_needed_later, buffer_id& source_dense) {
-    const recompute_rule& rule = g_.recompute[index(recompute_rule_[index(target)])];
-    const bool decoded = choice(rule.source).kind != stash_kind::raw;
-    if (source_dense < 0) source_dense = decoded ? decode(rule.source) : dense_[index(rule.source)];
-    step st;
-    st.kind = step_kind::recompute;
-    st.op = rule.forward_op;
-    st.storage = target;
-    st.inputs = {source_dense};
-    if (kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
-    const bool in_place = decoded && !source_needed_later &&
-                          g_.at(target).bytes(g_.batch) == g_.at(rule.source).bytes(g_.batch);
-    const buffer_id b = in_place ? source_dense : new_dense(target);
-    st.outputs = {b};
-    finish(std::move(st));
-    return b;
+  // Dense forms that were made for one op.
+  struct dense_form {
+    storage_id storage;
+    buffer_id buffer;
+  };
+  static buffer_id find(const std::vector<dense_form>& forms, storage_id s) {
+    for (const dense_form& f : forms) {
+      if (f.storage == s) return f.buffer;
+    }
+    return -1;
+  }
+  static bool reads(const stash_alternative& a, storage_id s) {
+    return std::any_of(a.reads.begin(), a.reads.end(), [s](const stash_read& r) { return r.storage == s; });
+  }
+  bool reads_from(const recipe& r, std::size_t first, storage_id s) const {
+    return std::any_of(r.ops.begin() + static_cast<std::ptrdiff_t>(first), r.ops.end(), [&](op_id o) {
+      const std::vector<tensor_ref>& inputs = g_.op_at(o).inputs;
+      return std::any_of(inputs.begin(), inputs.end(), [s](const tensor_ref& t) { return t.storage == s; });
+    });
+  }
+
+  // Runs the target's recipe for an op that reads `a`. `made`: dense forms that are there for this op; what
+  // it reads of the new ones is added.
+  void compute_again(storage_id target, const stash_alternative& a, std::vector<dense_form>& made) {
+    const recipe& r = g_.recipes[index(choice(target).recipe)];
+    target_ = target;
+    std::vector<dense_form> passing;  // there for the recipe, and for nothing else yet
+    for (const storage_id s : r.sources) {
+      if (choice(s).kind != stash_kind::raw && find(made, s) < 0) passing.push_back({s, decode(s)});
+    }
+    const auto dense_of = [&](storage_id s) {
+      const buffer_id here = find(passing, s), there = find(made, s);
+      return here >= 0 ? here : there >= 0 ? there : dense_[index(s)];
+    };
+    for (std::size_t k = 0; k < r.ops.size(); ++k) {
+      const op& o = g_.op_at(r.ops[k]);
+      const storage_id out = o.outputs[0].storage;
+      if (find(made, out) >= 0) continue;
+      step st;
+      st.kind = step_kind::recompute;
+      st.op = r.ops[k];
+      st.storage = out;
+      buffer_id in_place = -1;
+      for (const tensor_ref& in : o.inputs) {
+        st.inputs.push_back(dense_of(in.storage));
+        const bool needed = in.storage != out && (reads(a, in.storage) || reads_from(r, k + 1, in.storage));
+        if (in_place < 0 && !needed && find(passing, in.storage) >= 0 &&
+            g_.at(in.storage).bytes(g_.batch) == g_.at(out).bytes(g_.batch))
+          in_place = st.inputs.back();
+      }
+      if (out == target && kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
+      const buffer_id b = in_place >= 0 ? in_place : new_dense(out);
+      st.outputs = {b};
+      finish(std::move(st));
+      std::erase_if(passing, [&](const dense_form& f) { return f.buffer == b || f.storage == out; });
+      passing.push_back({out, b});
+    }
+    target_ = -1;
+    for (const dense_form& f : passing) {
+      if (f.storage == target || reads(a, f.storage)) made.push_back(f);
+    }
   }
 
   void backward(op_id id) {
@@ -258,32 +304,21 @@ class pass {
     step st;
     st.op = id;
     const stash_alternative none;
-    const bool reads = s_.alternative[index(id)] >= 0;
-    const stash_alternative& a = reads ? o.alternatives[index(s_.alternative[index(id)])] : none;
-    std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
-    const auto made = [&](storage_id s) -> buffer_id {
-      for (const auto& [storage, b] : temporary) {
-        if (storage == s) return b;
-      }
-      return -1;
-    };
+    const bool has_reads = s_.alternative[index(id)] >= 0;
+    const stash_alternative& a = has_reads ? o.alternatives[index(s_.alternative[index(id)])] : none;
+    std::vector<dense_form> made;
     order_ = {id, step_order::before};
     for (std::size_t k = 0; k < a.reads.size(); ++k) {
       const stash_read& r = a.reads[k];
       order_.first = static_cast<std::int64_t>(k);
       const stash_choice& c = choice(r.storage);
       const bool direct = c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
-      if (direct || made(r.storage) >= 0) continue;
-      if (c.kind != stash_kind::recompute) {
-        temporary.emplace_back(r.storage, decode(r.storage));
-        continue;
+      if (direct || find(made, r.storage) >= 0) continue;
+      if (c.kind == stash_kind::recompute) {
+        compute_again(r.storage, a, made);
+      } else {
+        made.push_back({r.storage, decode(r.storage)});
       }
-      const storage_id source = g_.recompute[index(rule_of(r.storage))].source;
-      const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
-                                             [&](const stash_read& x) { return x.storage == source; });
-      buffer_id source_dense = made(source);
-      temporary.emplace_back(r.storage, recompute(r.storage, source_needed, source_dense));
-      if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
     }
     copy_at(2 * id);
     for (const stash_read& r : a.reads) {
@@ -293,7 +328,7 @@ class pass {
       } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
         st.stash.push_back(kept_[index(r.storage)]);
       } else {
-        st.stash.push_back(made(r.storage));
+        st.stash.push_back(find(made, r.storage));
       }
     }
     for (const tensor_ref& r : o.inputs)
@@ -305,15 +340,15 @@ class pass {
     copy_at(2 * id + 1);
   }
 
-  std::int32_t rule_of(storage_id target) const { return recompute_rule_[index(target)]; }
-
   const graph& g_;
   const scheduler& facts_;
-  const std::vector<std::int32_t>& recompute_rule_;
   const selection& s_;
   schedule out_;
-  std::vector<step_order> orders_;       // of the steps; of copies it says nothing
-  step_order order_;                     // of the next one
+  std::vector<step_order> orders_;  // of the steps; of copies it says nothing
+  step_order order_;                // of the next one
+  // Whose choice made the steps and buffers: of what a recipe makes on its way, its target's.
+  std::vector<storage_id> step_owners_, buffer_owners_;
+  storage_id target_ = -1;               // of the recipe that is being run
   std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
   std::vector<buffer_id> host_, arriving_;
   std::size_t next_copy_ = 0;
@@ -325,8 +360,7 @@ scheduler::scheduler(const graph& g)
     : g_(g),
       first_use_(g.storages.size(), -1),
       last_forward_use_(g.storages.size(), -1),
-      last_use_(g.storages.size(), -1),
-      recompute_rule_(g.storages.size(), -1) {
+      last_use_(g.storages.size(), -1) {
   for (std::size_t i = 0; i < g.ops.size(); ++i) {
     const op& o = g.ops[i];
     for (const auto* refs : {&o.inputs, &o.outputs}) {
@@ -340,19 +374,15 @@ scheduler::scheduler(const graph& g)
     for (const storage_id s : o.optional_outputs)
       first_use_[index(s)] = static_cast<op_id>(i);
   }
-  for (std::size_t r = 0; r < g.recompute.size(); ++r) {
-    recompute_rule_[index(g.recompute[r].target)] = static_cast<std::int32_t>(r);
-  }
 }
 
 schedule scheduler::build(const selection& s, const plan_options& options) const {
-  return pass(g_, *this, recompute_rule_, s).run(options.overflow_share);
+  return pass(g_, *this, s).run(options.overflow_share);
 }
 
 // With a selection of which each part changes only what is its own.
 struct part_builder::state {
-  explicit state(const scheduler& facts, const std::vector<std::int32_t>& rules)
-      : g(facts.network()), steps(g, facts, rules, chosen) {
+  explicit state(const scheduler& facts) : g(facts.network()), steps(g, facts, chosen) {
     chosen.choices.resize(g.storages.size());
     for (stash_choice& c : chosen.choices)
       c.kind = stash_kind::raw;
@@ -365,8 +395,7 @@ struct part_builder::state {
   pass steps;
 };
 
-part_builder::part_builder(const scheduler& facts)
-    : state_(std::make_unique<state>(facts, facts.recompute_rule_)) {}
+part_builder::part_builder(const scheduler& facts) : state_(std::make_unique<state>(facts)) {}
 
 part_builder::~part_builder() = default;
 

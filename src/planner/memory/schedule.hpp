@@ -90,11 +90,8 @@ class scheduler {
   const graph& network() const noexcept { return g_; }
 
  private:
-  friend class part_builder;
-
   const graph& g_;
   std::vector<op_id> first_use_, last_forward_use_, last_use_;  ///< as dense operands
-  std::vector<std::int32_t> recompute_rule_;                    ///< per storage, -1 if none
 };
 
 class part_builder {

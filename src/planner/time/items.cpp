@@ -53,10 +53,7 @@ std::vector<uses> uses_of(const graph& g) {
 class maker {
  public:
   maker(const graph& g, const option_set& options, const machine& m, const item_rules& rules)
-      : g_(g), options_(options), m_(m), rules_(rules), uses_(uses_of(g)), rule_of_(g.storages.size(), -1) {
-    for (std::size_t r = 0; r < g.recompute.size(); ++r)
-      rule_of_[index(g.recompute[r].target)] = static_cast<std::int32_t>(r);
-  }
+      : g_(g), options_(options), m_(m), rules_(rules), uses_(uses_of(g)) {}
 
   problem run(std::int64_t limit) {
     problem p;
@@ -256,6 +253,7 @@ class maker {
     };
     for (const op_id t : ops) {
       const op& x = g_.op_at(t);
+      std::vector<op_id> run_again;
       const auto at = std::find(c.ops.begin(), c.ops.end(), t);
       const std::size_t number =
           at == c.ops.end() ? 0 : index(f.alternatives[static_cast<std::size_t>(at - c.ops.begin())]);
@@ -275,24 +273,42 @@ class maker {
           continue;
         }
         if (choice.kind != stash_kind::recompute) continue;
-        const recompute_rule& rule = g_.recompute[index(rule_of_[index(r.storage)])];
         read_at(*form, t);
-        o.work.push_back({before(t), recompute_ms(g_, rule, m_)});
         o.held.push_back({before(t), during(t), form->dense, false});
-        kept_form* const source = form_of(rule.source);
-        if (source == nullptr) continue;
-        if (source->choice->kind == stash_kind::raw) {
-          read_at(*source, t);
-          continue;
+        const recipe& again = g_.recipes[index(choice.recipe)];
+        for (const op_id again_op : again.ops) {
+          if (std::find(run_again.begin(), run_again.end(), again_op) != run_again.end()) continue;
+          run_again.push_back(again_op);
+          o.work.push_back({before(t), op_ms(g_, g_.op_at(again_op), m_)});
         }
-        // In place of the decoded source, unless this op reads the source as well or their sizes differ.
-        const bool again = std::any_of(a.reads.begin(), a.reads.end(),
-                                       [&](const stash_read& y) { return y.storage == rule.source; });
-        const bool elsewhere = again || source->dense != form->dense;
-        if (decode_at(*source, t) && elsewhere)
-          o.held.push_back({before(t), again ? during(t) : before(t), source->dense, false});
+        hold_passing(o, again, t);
+        for (const storage_id s : again.sources) {
+          kept_form* const source = form_of(s);
+          if (source == nullptr) continue;
+          if (source->choice->kind == stash_kind::raw) {
+            read_at(*source, t);
+            continue;
+          }
+          // In place of a decoded source, unless this op reads the source as well or the sizes differ.
+          const bool read_too = std::any_of(a.reads.begin(), a.reads.end(),
+                                            [&](const stash_read& y) { return y.storage == s; });
+          const bool in_place = again.sources.size() == 1 && source->dense == form->dense && !read_too;
+          if (decode_at(*source, t) && !in_place)
+            o.held.push_back({before(t), read_too ? during(t) : before(t), source->dense, false});
+        }
       }
     }
+  }
+
+  // Of what a recipe makes on its way to the target, the largest map that is not made in the target's bytes.
+  void hold_passing(item_option& o, const recipe& r, op_id t) const {
+    const std::int64_t target = aligned(g_.at(r.target).bytes(g_.batch));
+    std::int64_t most = 0;
+    for (std::size_t k = 0; k + 1 < r.ops.size(); ++k) {
+      const std::int64_t bytes = aligned(g_.at(g_.op_at(r.ops[k]).outputs[0].storage).bytes(g_.batch));
+      if (bytes != target) most = std::max(most, bytes);
+    }
+    o.held.push_back({before(t), before(t), most, false});
   }
 
   // Work of one tick in one entry; spans of no bytes left out.
@@ -316,7 +332,6 @@ class maker {
   const machine& m_;
   const item_rules& rules_;
   std::vector<uses> uses_;
-  std::vector<std::int32_t> rule_of_;
   bool linked_ = false;
 };
 

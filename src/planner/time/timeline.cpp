@@ -28,9 +28,6 @@ class timer {
       : p_(p), m_(m), simulated_(simulated), swap_(p.network.storages.size(), nullptr) {
     for (const swap_times& s : simulated.swaps)
       swap_[index(s.storage)] = &s;
-    for (std::size_t r = 0; r < p.network.recompute.size(); ++r)
-      rule_.emplace_back(p.network.recompute[r].target, r);
-    std::sort(rule_.begin(), rule_.end());
   }
 
   void run() {
@@ -93,10 +90,7 @@ class timer {
 
   double cost_of(const step& s) const {
     if (!codes(s.kind)) return 0.0;
-    if (s.kind == step_kind::recompute) {
-      const auto at = std::lower_bound(rule_.begin(), rule_.end(), std::pair(s.storage, std::size_t{0}));
-      return recompute_ms(p_.network, p_.network.recompute[at->second], m_);
-    }
+    if (s.kind == step_kind::recompute) return op_ms(p_.network, p_.network.op_at(s.op), m_);
     const encoding& stored = p_.choices[index(s.storage)].stored;
     const std::int64_t in = p_.buffers[index(s.inputs[0])].bytes;
     const std::int64_t out = p_.buffers[index(s.outputs[0])].bytes;
@@ -107,7 +101,6 @@ class timer {
   const machine& m_;
   const tick_times& simulated_;
   std::vector<const swap_times*> swap_;
-  std::vector<std::pair<storage_id, std::size_t>> rule_;
   double now_ = 0.0;
 };
 

@@ -98,8 +98,10 @@ class tick_prices {
 struct legal_form {
   stash_kind kind = stash_kind::none;
   encoding stored;
-  std::int64_t kept = 0;  ///< rounded up to the alignment of buffers
-  double overflow = 0.0;  ///< bytes of the overflow arena that are there for it
+  std::int64_t kept = 0;              ///< rounded up to the alignment of buffers
+  double overflow = 0.0;              ///< bytes of the overflow arena that are there for it
+  const recipe* again = nullptr;      ///< by which it is computed again
+  std::vector<std::int32_t> sources;  ///< its sources, counted as in the group of choices
   bool stores() const noexcept {
     return kind == stash_kind::encoded ||
            (kind == stash_kind::recompute && stored.kind == encoding_kind::sign_mask);
@@ -109,6 +111,12 @@ struct legal_form {
 /// When a storage is an operand of ops.
 struct dense_life {
   op_id first = -1, last_forward = -1, last = -1;
+};
+
+/// What the forms of a recipe's sources have in common.
+struct source_forms {
+  bool values = true, fine_values = true, exact = true;
+  void add(const legal_form& f);
 };
 
 /// How an op gets what it reads from a form.
@@ -136,15 +144,17 @@ class legal_set {
   /// Storages that some alternative reads; their choices are what a plan decides.
   bool stashed(storage_id s) const { return stashed_[static_cast<std::size_t>(s)] != 0; }
   const dense_life& life(storage_id s) const { return lives_[static_cast<std::size_t>(s)]; }
-  /// Rule that computes the storage again, null if there is none.
-  const recompute_rule* rule(storage_id s) const;
+  /// Numbers of the recipes that compute the storage again from stashed ones.
+  const std::vector<std::int32_t>& recipes(storage_id s) const {
+    return recipes_of_[static_cast<std::size_t>(s)];
+  }
   /// Alternatives of the op that the policy allows.
   std::vector<std::int32_t> alternatives(op_id t) const;
   /// All forms that could serve somebody, `none` first. `pinned_forms`: only what a pinned machine knows.
   /// `margin`: of slots, on top of the density.
   std::vector<legal_form> forms(storage_id id, bool pinned_forms, double margin) const;
-  /// `source`: the form of the storage that it is computed again from; null if that is not kept.
-  static access read(const op& o, const stash_read& r, const legal_form& f, const legal_form* source);
+  /// `sources`: of the recipe of a form that is computed again.
+  static access read(const op& o, const stash_read& r, const legal_form& f, const source_forms& sources);
   /// Whether it may be on the host for a while if it is kept in so many bytes.
   bool movable(storage_id id, std::int64_t kept) const;
 
@@ -159,7 +169,7 @@ class legal_set {
   bool moves_ = false;
   std::vector<char> stashed_, stays_, fine_;
   std::vector<dense_life> lives_;
-  std::vector<std::int32_t> rule_of_;
+  std::vector<std::vector<std::int32_t>> recipes_of_;
 };
 
 // ---- validator_configurations.cpp: all ways to keep storages that depend on each other ------------------
@@ -177,6 +187,8 @@ struct configuration {
   std::vector<const legal_form*> form;
 };
 
+source_forms sources_in(const configuration& x, const legal_form& f);
+
 /// What there is to choose in a group. Storages and ops are counted as in the group; refers to the graph.
 class group_choices {
  public:
@@ -189,7 +201,7 @@ class group_choices {
   group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool pinned_forms,
                 double margin);
 
-  std::vector<std::int32_t> source;                         ///< per storage: what computes it again, or -1
+  std::vector<std::vector<std::int32_t>> sources;           ///< per storage: of all its recipes
   std::vector<std::vector<legal_form>> forms;               ///< per storage
   std::vector<std::vector<std::int32_t>> alternatives;      ///< per op: those that are allowed
   std::vector<std::vector<std::vector<local_read>>> reads;  ///< per op and alternative: those of the group

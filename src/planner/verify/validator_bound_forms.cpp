@@ -153,7 +153,7 @@ legal_set::legal_set(const plan& p)
       stays_(g_.storages.size(), 0),
       fine_(g_.storages.size(), 0),
       lives_(g_.storages.size()),
-      rule_of_(g_.storages.size(), -1) {
+      recipes_of_(g_.storages.size()) {
   moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
   op_id number = -1;
   for (const op& o : g_.ops) {
@@ -176,15 +176,15 @@ legal_set::legal_set(const plan& p)
       }
     }
   }
-  for (std::size_t r = 0; r < g_.recompute.size(); ++r)
-    rule_of_[static_cast<std::size_t>(g_.recompute[r].target)] = static_cast<std::int32_t>(r);
+  for (std::size_t i = 0; i < g_.recipes.size(); ++i) {
+    const recipe& r = g_.recipes[i];
+    const bool kept =
+        std::all_of(r.sources.begin(), r.sources.end(), [this](storage_id s) { return stashed(s); });
+    if (stashed(r.target) && kept)
+      recipes_of_[static_cast<std::size_t>(r.target)].push_back(static_cast<std::int32_t>(i));
+  }
   for (std::size_t s = 0; s < g_.storages.size(); ++s)
     stays_[s] = rules_allow(p.tensors, g_.storages[s].name, "swap") ? 0 : 1;
-}
-
-const recompute_rule* legal_set::rule(storage_id s) const {
-  const std::int32_t number = at(rule_of_, s);
-  return number < 0 ? nullptr : &at(g_.recompute, number);
 }
 
 std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
@@ -285,22 +285,30 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
       if (value_format_allowed(id, f)) add_values(f);
     }
   }
-  const recompute_rule* const r = rule(id);
-  if (r != nullptr && stashed(r->source) && !pinned_forms && allowed(s, "recompute")) {
-    legal_form again;
-    again.kind = stash_kind::recompute;
-    again.stored.kind = encoding_kind::shape_only;
-    list.push_back(again);
-    if (at(g_.ops, r->forward_op).kind == op_kind::batch_norm && !integers) {
-      again.stored = mask;
-      again.kept = round_up(std::max<std::int64_t>(0, bytes_of(mask)));
-      list.push_back(again);
+  if (pinned_forms || !allowed(s, "recompute")) return list;
+  for (const std::int32_t number : recipes(id)) {
+    legal_form form;
+    form.kind = stash_kind::recompute;
+    form.stored.kind = encoding_kind::shape_only;
+    form.again = &at(g_.recipes, number);
+    list.push_back(form);
+    if (form.again->ops.size() == 1 && at(g_.ops, form.again->ops[0]).kind == op_kind::batch_norm &&
+        !integers) {
+      form.stored = mask;
+      form.kept = round_up(std::max<std::int64_t>(0, bytes_of(mask)));
+      list.push_back(form);
     }
   }
   return list;
 }
 
-access legal_set::read(const op& o, const stash_read& r, const legal_form& f, const legal_form* source) {
+void source_forms::add(const legal_form& f) {
+  values = values && gives_values(f);
+  exact = exact && gives_exact_values(f);
+  fine_values = fine_values && (f.kind != stash_kind::encoded || has_16_bits(f.stored.values));
+}
+
+access legal_set::read(const op& o, const stash_read& r, const legal_form& f, const source_forms& sources) {
   switch (f.kind) {
     case stash_kind::none:
       return access::illegal;
@@ -311,17 +319,22 @@ access legal_set::read(const op& o, const stash_read& r, const legal_form& f, co
     case stash_kind::recompute:
       break;
   }
-  if (source == nullptr || !gives_values(*source)) return access::illegal;
-  const bool exact = gives_exact_values(*source), masked = f.stored.kind == encoding_kind::sign_mask;
-  if (r.what == need::exact_value) return exact ? access::recomputed : access::illegal;
-  if (r.what == need::fine_value && source->kind == stash_kind::encoded &&
-      !has_16_bits(source->stored.values))
-    return access::illegal;
-  const bool answers = r.what == need::sign || r.what == need::value || r.what == need::fine_value;
-  if (!answers || !(exact || masked)) return access::illegal;
-  if (masked && r.what == need::sign && r.slice.whole() && takes_signs(o.kind, encoding_kind::sign_mask))
-    return access::direct;
-  return access::recomputed;
+  if (!sources.values) return access::illegal;
+  const bool masked = f.stored.kind == encoding_kind::sign_mask;
+  switch (r.what) {
+    case need::exact_value:
+      return sources.exact ? access::recomputed : access::illegal;
+    case need::fine_value:
+      return sources.fine_values ? access::recomputed : access::illegal;
+    case need::value:
+      return access::recomputed;
+    case need::sign:
+      if (!masked) return sources.exact ? access::recomputed : access::illegal;
+      return r.slice.whole() && takes_signs(o.kind, encoding_kind::sign_mask) ? access::direct
+                                                                              : access::recomputed;
+    default:
+      return access::illegal;
+  }
 }
 
 bool legal_set::movable(storage_id id, std::int64_t kept) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "planner/verify/validator_bound.hpp"
 
@@ -96,11 +97,7 @@ class group {
   void hold_dense(cost& c, std::size_t k, op_id t) const {
     c.priced += static_cast<sum_t>(dense_[k]) * prices_.hold(tick_of(t) - 1, tick_of(t));
   }
-  void recompute(cost& c, std::size_t k, op_id t) const {
-    const recompute_rule* const r = legal_.rule(c_.storages[k]);
-    work(c, tick_of(t) - 1, op_time(g_, at(g_.ops, r->forward_op), m_));
-    hold_dense(c, k, t);
-  }
+  void run_again(cost& c, op_id o, op_id t) const { work(c, tick_of(t) - 1, op_time(g_, at(g_.ops, o), m_)); }
 
   // The dense life in the forward stage, and the encoder.
   void forward(cost& c, std::size_t k, const legal_form& f, bool read) const {
@@ -177,6 +174,7 @@ class group {
   bool evaluate_reads(std::size_t i, const std::vector<local_read>& reads, const configuration& x, cost& c) {
     const op_id t = c_.ops[i];
     decoded_.clear();
+    run_again_.clear();
     const auto decoded_already = [&](std::size_t k) {
       return std::find(decoded_.begin(), decoded_.end(), k) != decoded_.end();
     };
@@ -186,9 +184,8 @@ class group {
     };
     for (const local_read& r : reads) {
       const std::size_t k = index(r.storage);
-      const std::int32_t from = choices_.source[k];
-      const legal_form* const source = from < 0 ? nullptr : x.form[index(from)];
-      switch (legal_set::read(at(g_.ops, t), *r.read, *x.form[k], source)) {
+      const legal_form& form = *x.form[k];
+      switch (legal_set::read(at(g_.ops, t), *r.read, form, sources_in(x, form))) {
         case access::illegal:
           return false;
         case access::direct:
@@ -205,18 +202,22 @@ class group {
           lives_[k].add(t, false);
           if (decoded_already(k)) break;
           decoded_.push_back(k);
-          recompute(c, k, t);
-          const std::size_t s = index(from);
-          if (source->kind == stash_kind::raw) {
-            lives_[s].add(t, false);
-            break;
+          hold_dense(c, k, t);
+          for (const op_id o : form.again->ops) {
+            if (std::find(run_again_.begin(), run_again_.end(), o) != run_again_.end()) continue;
+            run_again_.push_back(o);
+            run_again(c, o, t);
           }
-          lives_[s].add(t, true);
-          if (decoded_already(s)) break;
-          decoded_.push_back(s);
-          decode(c, s, *source, t);
-          // Computed in place, unless the op reads the source too.
-          if (reads_it(s)) hold_dense(c, s, t);
+          for (const std::int32_t from : form.sources) {
+            const std::size_t s = index(from);
+            const legal_form& source = *x.form[s];
+            lives_[s].add(t, source.kind != stash_kind::raw);
+            if (source.kind == stash_kind::raw || decoded_already(s)) continue;
+            decoded_.push_back(s);
+            decode(c, s, source, t);
+            // Another map may be computed in its place, unless the op reads the source too.
+            if (reads_it(s)) hold_dense(c, s, t);
+          }
           break;
         }
       }
@@ -259,25 +260,30 @@ class group {
                          [k](const local_read& r) { return index(r.storage) == k; });
     });
   }
+  // Whether some recipe computes `target` from `k`.
+  bool is_source(std::size_t k, std::size_t target) const {
+    const std::vector<std::int32_t>& all = choices_.sources[target];
+    return std::binary_search(all.begin(), all.end(), static_cast<std::int32_t>(k));
+  }
+
   // Whether the op may read the storage, itself or to compute another one again.
   bool may_read(std::size_t i, std::size_t k) const {
-    return std::any_of(
-        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
-          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-            return index(r.storage) == k || choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
-          });
-        });
+    return std::any_of(choices_.reads[i].begin(), choices_.reads[i].end(),
+                       [&](const std::vector<local_read>& reads) {
+                         return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+                           return index(r.storage) == k || is_source(k, index(r.storage));
+                         });
+                       });
   }
   bool may_decode(std::size_t i, std::size_t k, const legal_form& f) const {
     if (f.kind != stash_kind::encoded) return false;
-    return std::any_of(
-        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
-          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-            if (index(r.storage) != k)
-              return choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
-            return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, nullptr) == access::decoded;
-          });
-        });
+    return std::any_of(choices_.reads[i].begin(), choices_.reads[i].end(),
+                       [&](const std::vector<local_read>& reads) {
+                         return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+                           if (index(r.storage) != k) return is_source(k, index(r.storage));
+                           return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, {}) == access::decoded;
+                         });
+                       });
   }
 
   void add_storage(std::size_t k) {
@@ -322,44 +328,62 @@ class group {
       add_reads(i, k);
   }
 
-  // What the op's reads of one storage cost, by alternative, its form and its source's form.
+  // What the op's reads of one storage cost, by alternative, its form and its sources' forms. Where there are
+  // too many sources for a table, these are taken to be kept raw, which costs least.
   void add_reads(std::size_t i, std::size_t k) {
-    const std::int32_t from = choices_.source[k];
+    const std::vector<std::int32_t>& sources = choices_.sources[k];
     factor f;
     f.variables = {k, choices_.forms.size() + i};
-    if (from >= 0) f.variables.push_back(index(from));
+    for (const std::int32_t s : sources)
+      f.variables.push_back(index(s));
     std::sort(f.variables.begin(), f.variables.end());
-    std::size_t entries = 1;
-    for (const std::size_t v : f.variables)
-      entries *= sizes_[v];
-    f.table.resize(entries);
+    if (entries_of(f) > largest_table) {
+      f.variables = {k, choices_.forms.size() + i};
+      std::sort(f.variables.begin(), f.variables.end());
+    }
+    f.table.resize(entries_of(f));
     std::vector<std::size_t> value(f.variables.size(), 0);
-    for (std::size_t e = 0; e < entries; ++e) {
+    for (std::size_t e = 0; e < f.table.size(); ++e) {
       std::size_t rest = e;
       for (std::size_t n = f.variables.size(); n-- > 0;) {
         value[n] = rest % sizes_[f.variables[n]];
         rest /= sizes_[f.variables[n]];
       }
-      const auto value_of = [&](std::size_t v) {
-        return value[static_cast<std::size_t>(std::find(f.variables.begin(), f.variables.end(), v) -
-                                              f.variables.begin())];
+      const auto value_of = [&](std::size_t v) -> std::optional<std::size_t> {
+        const auto at = std::find(f.variables.begin(), f.variables.end(), v);
+        if (at == f.variables.end()) return std::nullopt;
+        return value[static_cast<std::size_t>(at - f.variables.begin())];
       };
-      const legal_form* const source =
-          from < 0 ? nullptr : &choices_.forms[index(from)][value_of(index(from))];
-      f.table[e] = read_cost(i, k, choices_.alternatives[i][value_of(choices_.forms.size() + i)],
-                             choices_.forms[k][value_of(k)], source);
+      f.table[e] = read_cost(i, k, choices_.alternatives[i][*value_of(choices_.forms.size() + i)],
+                             choices_.forms[k][*value_of(k)], value_of);
     }
     factors_.push_back(std::move(f));
   }
 
+  std::size_t entries_of(const factor& f) const {
+    std::size_t entries = 1;
+    for (const std::size_t v : f.variables)
+      entries *= sizes_[v];
+    return entries;
+  }
+
+  // `value_of`: number of the form of a storage, if it is known.
+  template <class ValueOf>
   double read_cost(std::size_t i, std::size_t k, std::int32_t a, const legal_form& f,
-                   const legal_form* source) const {
+                   const ValueOf& value_of) const {
     const op_id t = c_.ops[i];
     const std::vector<local_read>& reads = choices_.reads[i][index(a)];
+    const auto form_of = [&](std::int32_t s) -> const legal_form* {
+      const std::optional<std::size_t> number = value_of(index(s));
+      return number ? &choices_.forms[index(s)][*number] : nullptr;
+    };
+    source_forms sources;
+    for (const std::int32_t s : f.sources)
+      if (const legal_form* const form = form_of(s); form != nullptr) sources.add(*form);
     bool decoded = false, recomputed = false;
     for (const local_read& r : reads) {
       if (index(r.storage) != k) continue;
-      const access how = legal_set::read(at(g_.ops, t), *r.read, f, source);
+      const access how = legal_set::read(at(g_.ops, t), *r.read, f, sources);
       if (how == access::illegal) return impossible;
       decoded = decoded || how == access::decoded;
       recomputed = recomputed || how == access::recomputed;
@@ -370,19 +394,27 @@ class group {
       hold_dense(c, k, t);
     }
     if (recomputed) {
-      recompute(c, k, t);
-      const std::int32_t from = choices_.source[k];
-      // Others that this op reads may need the decoded source too: only the first of them is charged.
-      const auto same = [&](const local_read& r) {
-        return r.storage == from || choices_.source[index(r.storage)] == from;
-      };
-      const auto first = std::find_if(reads.begin(), reads.end(), same);
-      const bool source_read =
-          std::any_of(reads.begin(), reads.end(), [from](const local_read& r) { return r.storage == from; });
-      if (source->kind == stash_kind::encoded && !source_read && index(first->storage) == k)
-        decode(c, index(from), *source, t);
+      // What other recipes for this op run as well is not charged twice: only who ends with it pays for it.
+      run_again(c, f.again->ops.back(), t);
+      hold_dense(c, k, t);
+      for (const std::int32_t s : f.sources) {
+        const legal_form* const form = form_of(s);
+        if (form != nullptr && form->kind == stash_kind::encoded && pays_for(s, k, reads))
+          decode(c, index(s), *form, t);
+      }
     }
     return static_cast<double>(c.priced);
+  }
+
+  // Others that the op reads may need the decoded source too, and so may the op: only the first is charged.
+  bool pays_for(std::int32_t source, std::size_t k, const std::vector<local_read>& reads) const {
+    const auto needs_it = [&](const local_read& r) {
+      return r.storage == source || is_source(index(source), index(r.storage));
+    };
+    const auto first = std::find_if(reads.begin(), reads.end(), needs_it);
+    const bool read_itself =
+        std::any_of(reads.begin(), reads.end(), [&](const local_read& r) { return r.storage == source; });
+    return !read_itself && index(first->storage) == k;
   }
 
   // The least sum of all factors over all values of the variables, or less: a bucket whose table would be too
@@ -518,9 +550,10 @@ class group {
   const choice_group& c_;
   group_choices choices_;
   std::vector<std::int64_t> dense_;
-  std::vector<life> lives_;           // of the configuration at hand
-  std::vector<std::size_t> decoded_;  // for the op at hand
-  std::vector<std::size_t> sizes_;    // per variable: storages, then ops
+  std::vector<life> lives_;  // of the configuration at hand
+  std::vector<std::size_t> decoded_;
+  std::vector<op_id> run_again_;    // for the op at hand
+  std::vector<std::size_t> sizes_;  // per variable: storages, then ops
   std::vector<factor> factors_;
 };
 

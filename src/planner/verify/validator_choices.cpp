@@ -29,10 +29,11 @@ bool baseline_allows(const op& o, const stash_alternative& a) {
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
 }
 
-const recompute_rule* rule_for(const graph& g, storage_id target) {
-  const auto rule = std::find_if(g.recompute.begin(), g.recompute.end(),
-                                 [target](const recompute_rule& r) { return r.target == target; });
-  return rule == g.recompute.end() ? nullptr : &*rule;
+// The recipe that computes the storage again; null where the choice names none of its own.
+const recipe* recipe_for(const graph& g, storage_id target, const stash_choice& c) {
+  if (!in_range(c.recipe, g.recipes)) return nullptr;
+  const recipe& r = at(g.recipes, c.recipe);
+  return r.target == target ? &r : nullptr;
 }
 
 bool keeps_values(const stash_choice& c) {
@@ -206,20 +207,18 @@ class choice_checker {
   }
 
   void check_recompute(storage_id s, const stash_choice& c) {
-    const recompute_rule* rule = rule_for(g_, s);
-    if (rule == nullptr) {
-      illegal(s, "the graph offers no recompute for it");
+    const recipe* const r = recipe_for(g_, s, c);
+    if (r == nullptr) {
+      illegal(s, "the graph offers no such recipe for it");
       return;
     }
-    const stash_choice& source = at(p_.choices, rule->source);
-    if (c.stored.kind == encoding_kind::shape_only) {
-      if (!keeps_exact_values(source)) illegal(s, "recompute without a mask needs an exactly kept source");
-    } else if (c.stored.kind == encoding_kind::sign_mask) {
-      if (!keeps_values(source)) illegal(s, "recompute needs a kept source");
-      if (at(g_.ops, rule->forward_op).kind != op_kind::batch_norm) {
+    for (const storage_id source : r->sources)
+      if (!keeps_values(at(p_.choices, source))) illegal(s, "a recipe needs kept sources");
+    if (c.stored.kind == encoding_kind::sign_mask) {
+      if (r->ops.size() != 1 || at(g_.ops, r->ops[0]).kind != op_kind::batch_norm) {
         illegal(s, "only the output of a norm and its ReLU can be gated by a mask");
       }
-    } else {
+    } else if (c.stored.kind != encoding_kind::shape_only) {
       illegal(s, "recompute stores a sign mask or nothing");
     }
   }
@@ -251,16 +250,33 @@ class choice_checker {
     }
   }
 
+  // A gated map has its signs whatever the sources have lost.
+  bool recomputed_serves(storage_id s, const stash_choice& c, need what) const {
+    const recipe* const r = recipe_for(g_, s, c);
+    if (r == nullptr) return false;
+    const auto all = [&](auto&& holds) {
+      return std::all_of(r->sources.begin(), r->sources.end(),
+                         [&](storage_id source) { return holds(at(p_.choices, source)); });
+    };
+    switch (what) {
+      case need::value:
+        return true;
+      case need::fine_value:
+        return all([](const stash_choice& x) { return has_16_bits(x.stored.values); });
+      case need::sign:
+        return c.stored.kind == encoding_kind::sign_mask || all(keeps_exact_values);
+      case need::exact_value:
+        return c.stored.kind != encoding_kind::sign_mask && all(keeps_exact_values);
+      default:
+        return false;
+    }
+  }
+
   bool serves(storage_id s, const stash_choice& c, need what) const {
     if (c.kind == stash_kind::none) return false;
     if (c.kind == stash_kind::raw) return what != need::window && what != need::sign_window;
     if (c.kind == stash_kind::recompute) {
-      const bool exact = c.stored.kind != encoding_kind::sign_mask;
-      if (what == need::fine_value) {
-        const recompute_rule* rule = rule_for(g_, s);
-        return rule != nullptr && has_16_bits(at(p_.choices, rule->source).stored.values);
-      }
-      return what == need::sign || what == need::value || (what == need::exact_value && exact);
+      return recomputed_serves(s, c, what);
     }
     const encoding& e = c.stored;
     switch (what) {

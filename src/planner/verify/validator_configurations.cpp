@@ -35,6 +35,13 @@ double combinations(const std::vector<List>& lists) {
 
 }  // namespace
 
+source_forms sources_in(const configuration& x, const legal_form& f) {
+  source_forms all;
+  for (const std::int32_t from : f.sources)
+    all.add(*x.form[index(from)]);
+  return all;
+}
+
 group_choices::group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool pinned_forms,
                              double margin) {
   const auto local = [&](storage_id s) {
@@ -43,9 +50,16 @@ group_choices::group_choices(const graph& g, const legal_set& legal, const choic
                                                     : -1;
   };
   for (const storage_id s : c.storages) {
-    const recompute_rule* const r = legal.rule(s);
-    source.push_back(r == nullptr ? -1 : local(r->source));
     forms.push_back(legal.forms(s, pinned_forms, margin));
+    std::vector<std::int32_t>& all = sources.emplace_back();
+    for (legal_form& f : forms.back()) {
+      if (f.again == nullptr) continue;
+      for (const storage_id from : f.again->sources)
+        f.sources.push_back(local(from));
+      all.insert(all.end(), f.sources.begin(), f.sources.end());
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
   }
   for (const op_id t : c.ops) {
     ops_.push_back(&at(g.ops, t));
@@ -61,9 +75,7 @@ group_choices::group_choices(const graph& g, const legal_set& legal, const choic
 }
 
 bool group_choices::may_serve(std::size_t i, const stash_read& r, const legal_form& f) const {
-  legal_form dense;
-  dense.kind = stash_kind::raw;
-  return legal_set::read(*ops_[i], r, f, &dense) != access::illegal;
+  return legal_set::read(*ops_[i], r, f, {}) != access::illegal;
 }
 
 // Forms that serve all reads, if what they are computed from is there. What nobody reads is not kept.
@@ -73,7 +85,8 @@ std::vector<std::vector<const legal_form*>> group_choices::possible(
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     for (const local_read& r : reads[i][index(picked[i])]) {
       needed[index(r.storage)] = 1;
-      if (const std::int32_t from = source[index(r.storage)]; from >= 0) needed[index(from)] = 1;
+      for (const std::int32_t from : sources[index(r.storage)])
+        needed[index(from)] = 1;
     }
   }
   std::vector<std::vector<const legal_form*>> lists(forms.size());
@@ -148,8 +161,10 @@ std::vector<choice_group> groups_of(const graph& g, const legal_set& legal) {
   for (std::size_t s = 0; s < g.storages.size(); ++s) {
     const auto id = static_cast<storage_id>(s);
     if (!legal.stashed(id)) continue;
-    if (const recompute_rule* const r = legal.rule(id); r != nullptr && legal.stashed(r->source))
-      join(id, r->source);
+    for (const std::int32_t number : legal.recipes(id)) {
+      for (const storage_id from : at(g.recipes, number).sources)
+        join(id, from);
+    }
   }
   std::vector<std::int32_t> number(g.storages.size(), -1);
   std::vector<choice_group> list;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 
 #include "planner/verify/validator_internal.hpp"
@@ -52,13 +53,31 @@ bool op_is_sane(const graph& g, const op& o) {
          o.workspace_bytes >= 0 && o.workspace_bytes <= largest_size;
 }
 
-bool rule_is_sane(const graph& g, const recompute_rule& r) {
-  if (!in_range(r.target, g.storages) || !in_range(r.source, g.storages) || !in_range(r.forward_op, g.ops)) {
+// Everything a recipe reads is a source or was made by it before, and every source is read. What else makes
+// one right shows when its steps are replayed.
+bool recipe_is_sane(const graph& g, const recipe& r) {
+  const auto map = [&g](storage_id s) {
+    return in_range(s, g.storages) && at(g.storages, s).role == storage_role::feature_map;
+  };
+  if (r.ops.empty() || r.ops.size() > most_recipe_ops || !map(r.target) ||
+      !std::all_of(r.sources.begin(), r.sources.end(), map))
     return false;
+  std::set<storage_id> there(r.sources.begin(), r.sources.end()), read;
+  op_id before = -1;
+  for (const op_id number : r.ops) {
+    if (number <= before || !in_range(number, g.ops)) return false;
+    before = number;
+    const op& o = at(g.ops, number);
+    if (o.stage != op_stage::forward || o.inputs.empty() || o.outputs.size() != 1) return false;
+    for (const tensor_ref& t : o.inputs) {
+      if (there.count(t.storage) == 0) return false;
+      read.insert(t.storage);
+    }
+    there.insert(o.outputs[0].storage);
   }
-  const op& o = at(g.ops, r.forward_op);
-  return o.stage == op_stage::forward && r.target != r.source && o.inputs.size() == 1 &&
-         o.outputs.size() == 1 && o.inputs[0].storage == r.source && o.outputs[0].storage == r.target;
+  return at(g.ops, r.ops.back()).outputs[0].storage == r.target &&
+         std::all_of(r.sources.begin(), r.sources.end(),
+                     [&](storage_id s) { return s != r.target && read.count(s) != 0; });
 }
 
 // Which operand of the forward op a read means.
@@ -185,9 +204,10 @@ void check_references(const graph& g, finding_list& found) {
   for (const op& o : g.ops) {
     if (!op_is_sane(g, o)) found.add(plan_fault::bad_graph, "op {}: an operand is out of range", o.name);
   }
-  for (const recompute_rule& r : g.recompute) {
-    if (!rule_is_sane(g, r)) {
-      found.add(plan_fault::bad_graph, "recompute of storage {}: does not fit op {}", r.target, r.forward_op);
+  for (std::size_t i = 0; i < g.recipes.size(); ++i) {
+    if (!recipe_is_sane(g, g.recipes[i])) {
+      found.add(plan_fault::bad_graph, "recipe {} of storage {}: does not fit its ops", i,
+                g.recipes[i].target);
     }
   }
 }

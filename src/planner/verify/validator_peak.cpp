@@ -120,14 +120,14 @@ class group_bytes {
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
       const std::int32_t tick = tick_of(c_.ops[i]);
       for (const auto& [k, read] : choices_.reads[i][index(x.picked[i])]) {
-        const std::int32_t from = choices_.source[index(k)];
         const access how = legal_set::read(at(g_.ops, c_.ops[i]), *read, *x.form[index(k)],
-                                           from < 0 ? nullptr : x.form[index(from)]);
+                                           sources_in(x, *x.form[index(k)]));
         if (how == access::illegal) return false;
         storages_[index(k)].read_at(tick, how == access::decoded || how == access::recomputed);
-        // In place of the source where that is decoded for it: the source is needed before the op, no
-        // longer.
-        if (how == access::recomputed) storages_[index(from)].read_at(tick - 1, false);
+        if (how != access::recomputed) continue;
+        // In place of a source where that is decoded for it: sources are needed before the op, no longer.
+        for (const std::int32_t from : x.form[index(k)]->sources)
+          storages_[index(from)].read_at(tick - 1, false);
       }
     }
     return true;

@@ -68,13 +68,27 @@ bool meet(const graph_history& h, const tensor_ref& a, const tensor_ref& b) {
 class replayer {
  public:
   replayer(const plan& p, const graph_history& history, finding_list& found)
-      : p_(p), g_(p.network), h_(history), found_(found), contents_(p.buffers.size()), ran_(g_.ops.size()) {
+      : p_(p),
+        g_(p.network),
+        h_(history),
+        found_(found),
+        contents_(p.buffers.size()),
+        ran_(g_.ops.size()),
+        run_again_(g_.ops.size()) {
     for (std::size_t i = 0; i < p.buffers.size(); ++i) {
       const buffer& b = p.buffers[i];
       if (b.form != buffer_form::dense || !in_range(b.storage, g_.storages)) continue;
       contents_[i] = {b.storage, false, quality::exact, h_.initial(g_, b.storage)};
       // What begins later, of an image, is what comes back from the host.
       if (b.first_step > 0) contents_[i].writers.assign(contents_[i].writers.size(), nobody);
+    }
+    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+      const stash_choice& c = p.choices[s];
+      if (c.kind != stash_kind::recompute || !in_range(c.recipe, g_.recipes)) continue;
+      const recipe& r = at(g_.recipes, c.recipe);
+      if (r.target != static_cast<storage_id>(s)) continue;
+      for (const op_id o : r.ops)
+        run_again_[static_cast<std::size_t>(o)] = true;
     }
   }
 
@@ -519,35 +533,53 @@ class replayer {
     out.fine = has_16_bits(c.stored.values);
   }
 
-  void recompute(const step& s) {
-    if (!check_shape(s, 2) || !touch_both(s)) return;
-    const auto rule = std::find_if(g_.recompute.begin(), g_.recompute.end(), [&s](const recompute_rule& r) {
-      return r.target == s.storage && r.forward_op == s.op;
-    });
+  // Whether the op belongs to a recipe by which some storage is computed again.
+  bool is_run_again(op_id o) const { return run_again_[static_cast<std::size_t>(o)]; }
+
+  // Whether the op is the last of the recipe of what it makes, with a mask that gates it.
+  bool is_gated(const step& s) const {
     const stash_choice& c = at(p_.choices, s.storage);
-    if (rule == g_.recompute.end() || c.kind != stash_kind::recompute) {
-      found_.add(rule == g_.recompute.end() ? plan_fault::bad_reference : plan_fault::illegal_encoding,
-                 "step {}: {} is not to be recomputed by op {}", now_, name(s.storage), s.op);
-      content_of(s.outputs[0]) = {};
+    return c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask &&
+           in_range(c.recipe, g_.recipes) && at(g_.recipes, c.recipe).target == s.storage &&
+           at(g_.recipes, c.recipe).ops.back() == s.op;
+  }
+
+  void recompute(const step& s) {
+    const bool known = in_range(s.op, g_.ops) && in_range(s.storage, g_.storages) && is_run_again(s.op) &&
+                       at(g_.ops, s.op).outputs[0].storage == s.storage;
+    if (!known) {
+      const bool there = in_range(s.storage, g_.storages);
+      const bool chosen = there && at(p_.choices, s.storage).kind == stash_kind::recompute;
+      found_.add(there && !chosen ? plan_fault::illegal_encoding : plan_fault::bad_reference,
+                 "step {}: storage {} is not to be recomputed by op {}", now_, s.storage, s.op);
+      if (s.outputs.size() == 1 && touch(s.outputs[0])) content_of(s.outputs[0]) = {};
       return;
     }
     const op& o = at(g_.ops, s.op);
+    const bool gated = is_gated(s);
+    if (!check_shape(s, o.inputs.size() + 1) ||
+        !length_is("inputs", s.inputs.size(), o.inputs.size() + (gated ? 1 : 0)))
+      return;
+    bool touched = touch(s.outputs[0]);
+    for (const buffer_id b : s.inputs)
+      touched = touch(b) && touched;
+    if (!touched) return;
     if (!ran_[static_cast<std::size_t>(s.op)]) {
       found_.add(plan_fault::missing_value, "step {}: {} has not run, its statistics are not there", now_,
                  o.name);
     }
-    const part_range parts = h_.parts(o.inputs[0]);
-    const bool source = holds(s.inputs[0], rule->source, false, parts, h_.input(s.op, 0).data());
-    const bool masked = c.stored.kind == encoding_kind::sign_mask;
-    if (length_is("inputs", s.inputs.size(), masked ? 2 : 1) && masked && touch(s.inputs[1])) {
-      holds_stash(s.inputs[1], {s.storage, 0, 0}, true);
+    bool exact = true, fine = true, in_place = false;
+    for (std::size_t i = 0; i < o.inputs.size(); ++i) {
+      const bool held =
+          holds(s.inputs[i], o.inputs[i].storage, false, h_.parts(o.inputs[i]), h_.input(s.op, i).data());
+      exact = exact && held && content_of(s.inputs[i]).values == quality::exact;
+      fine =
+          fine && held && (content_of(s.inputs[i]).values == quality::exact || content_of(s.inputs[i]).fine);
+      in_place = in_place || s.inputs[i] == s.outputs[0];
     }
-    if (source && !masked) demand_exact(s.inputs[0]);
+    if (gated) holds_stash(s.inputs.back(), {s.storage, 0, 0}, true);
     // After a rounded source the mask answers sign needs, not the recomputed values.
-    const bool exact = source && content_of(s.inputs[0]).values == quality::exact;
-    const bool fine = source && content_of(s.inputs[0]).fine;
-    write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded,
-                s.outputs[0] == s.inputs[0]);
+    write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded, in_place);
     content_of(s.outputs[0]).fine = fine;
   }
 
@@ -557,7 +589,7 @@ class replayer {
   finding_list& found_;
   std::vector<content> contents_;
   std::vector<copying> copies_;
-  std::vector<bool> ran_;
+  std::vector<bool> ran_, run_again_;
   std::int64_t now_ = 0;
   op_id due_ = 0;
 };

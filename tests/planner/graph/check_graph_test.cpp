@@ -52,8 +52,8 @@ TEST(check_graph, accepts_parts_of_the_batch) {
   for (op& o : g.ops) {
     if (o.forward_op > 0) ++o.forward_op;
   }
-  for (recompute_rule& r : g.recompute)
-    ++r.forward_op;
+  for (recipe& r : g.recipes)
+    ++r.ops[0];
   g.ops.insert(g.ops.begin() + 1, rest);
   EXPECT_NO_THROW(check_graph(g));
 }
@@ -157,11 +157,19 @@ TEST(check_graph, ids_and_slices) {
       {"negative slice", [](graph& g) { op_named(g, "r2").inputs[0].channels = -1; }, "inputs[0].channels"},
       {"whole with a begin", [](graph& g) { op_named(g, "d1").inputs[0].channel_begin = 2; },
        "inputs[0].channels"},
-      {"recompute op", [](graph& g) { g.recompute[0].forward_op = 1000; }, "recompute[0].forward_op"},
-      {"recompute of another op", [](graph& g) { g.recompute[0].forward_op = 0; }, "recompute[0].forward_op"},
-      {"recompute target", [](graph& g) { g.recompute[0].target = 0; }, "recompute[0].target"},
-      {"recompute source", [](graph& g) { g.recompute[0].source = g.recompute[0].target; },
-       "recompute[0].source"},
+      {"recipe op", [](graph& g) { g.recipes[0].ops = {1000}; }, "recompute[0].ops[0]"},
+      {"recipe of another op", [](graph& g) { g.recipes[0].ops = {0}; }, "recompute[0].ops[0]"},
+      {"recipe of no op", [](graph& g) { g.recipes[0].ops.clear(); }, "recompute[0].ops: expected 1 to 8"},
+      {"recipe of one op twice", [](graph& g) { g.recipes[0].ops.push_back(g.recipes[0].ops[0]); },
+       "recompute[0].ops[1]"},
+      {"recipe of many ops", [](graph& g) { g.recipes[0].ops.resize(9); },
+       "recompute[0].ops: expected 1 to 8"},
+      {"recipe target", [](graph& g) { g.recipes[0].target = 0; }, "recompute[0].target"},
+      {"recipe source", [](graph& g) { g.recipes[0].sources = {g.recipes[0].target}; },
+       "recompute[0].sources"},
+      {"recipe without source", [](graph& g) { g.recipes[0].sources.clear(); }, "recompute[0].sources"},
+      {"recipe with a source more", [](graph& g) { g.recipes[0].sources.push_back(0); },
+       "recompute[0].sources"},
   });
 }
 

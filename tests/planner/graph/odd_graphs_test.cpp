@@ -55,8 +55,8 @@ class builder {
       o.alternatives.push_back({"a" + std::to_string(o.alternatives.size()), std::move(reads)});
     return o;
   }
-  void again(storage_id target, storage_id source, op_id forward_op) {
-    g_.recompute.push_back({target, source, forward_op});
+  void again(storage_id target, std::vector<storage_id> sources, std::vector<op_id> ops) {
+    g_.recipes.push_back({target, std::move(sources), std::move(ops)});
   }
   graph& made() { return g_; }
 
@@ -91,7 +91,7 @@ TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
   b.forward({}, {other});
   b.backward({{read(small, need::range)}});
   b.backward({{read(large, need::exact_value)}});
-  b.again(large, small, 1);
+  b.again(large, {small}, {1});
   for (const policy chosen : {policy::lossless, policy::fp8}) {
     plan_options o;
     o.chosen_policy = chosen;
@@ -109,7 +109,7 @@ TEST(odd_graphs, recompute_rules_of_what_is_overwritten_are_refused) {
     b.forward({x}, {y});
     b.forward({}, {target ? y : x});
     b.backward({{read(y, need::exact_value)}});
-    b.again(y, x, 1);
+    b.again(y, {x}, {1});
     try {
       check_graph(b.made());
       ADD_FAILURE() << "expected a refusal";
@@ -214,7 +214,7 @@ TEST(odd_graphs, what_is_computed_again_is_as_fine_as_its_source) {
     b.forward({}, {other});
     b.backward({{read(y, need::fine_value)}});
     b.backward({{read(x, source_need)}});
-    b.again(y, x, 1);
+    b.again(y, {x}, {1});
     for (const policy chosen : {policy::lossless, policy::fp8}) {
       plan_options o;
       o.chosen_policy = chosen;
@@ -321,7 +321,7 @@ graph random_ops(std::uint64_t seed) {
     const bool chained = !made.empty() && below(3) > 0;
     const storage_id from = chained ? made[static_cast<std::size_t>(below(k))] : -1;
     b.forward(chained ? std::vector<storage_id>{from} : std::vector<storage_id>{}, {s});
-    if (chained && below(2) == 0) b.again(s, from, k);
+    if (chained && below(2) == 0) b.again(s, {from}, {k});
     made.push_back(s);
   }
   for (int k = 0; k < 1 + below(7); ++k) {

@@ -58,7 +58,7 @@ TEST(repeat_graph, copies_have_maps_of_their_own_and_share_parameters) {
         EXPECT_EQ(o.name.ends_with("#2"), s.op_at(o.forward_op).name.ends_with("#2")) << o.name;
       }
     }
-    EXPECT_EQ(s.recompute.size(), 2 * g.recompute.size());
+    EXPECT_EQ(s.recipes.size(), 2 * g.recipes.size());
   }
 }
 

@@ -199,10 +199,10 @@ TEST_F(training_graph_test, norm_and_relu_are_joined_and_can_be_recomputed) {
   EXPECT_TRUE(named("n").attributes.fused_relu);
   EXPECT_TRUE(named("n/backward").attributes.fused_relu);
   EXPECT_THAT(forms("n/backward"), ElementsAre("from_x", "from_x_and_y"));
-  ASSERT_EQ(g.recompute.size(), 1U);
-  EXPECT_EQ(g.recompute[0].source, named("c0").outputs[0].storage);
-  EXPECT_EQ(g.recompute[0].target, named("n").outputs[0].storage);
-  EXPECT_EQ(g.recompute[0].forward_op, position("n"));
+  ASSERT_EQ(g.recipes.size(), 1U);
+  EXPECT_THAT(g.recipes[0].sources, ElementsAre(named("c0").outputs[0].storage));
+  EXPECT_EQ(g.recipes[0].target, named("n").outputs[0].storage);
+  EXPECT_THAT(g.recipes[0].ops, ElementsAre(position("n")));
 }
 
 TEST_F(training_graph_test, norm_and_relu_are_not_fused_if_somebody_reads_the_norm) {
@@ -212,7 +212,7 @@ TEST_F(training_graph_test, norm_and_relu_are_not_fused_if_somebody_reads_the_no
   EXPECT_FALSE(in_place("r"));
   EXPECT_FALSE(named("n").attributes.fused_relu);
   EXPECT_THAT(forms("n/backward"), ElementsAre("from_x"));
-  EXPECT_THAT(g.recompute, IsEmpty());
+  EXPECT_THAT(g.recipes, IsEmpty());
 }
 
 TEST_F(training_graph_test, norm_relu_pool_joins_the_relu_with_the_pool_only) {

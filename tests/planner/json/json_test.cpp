@@ -71,11 +71,11 @@ void expect_equal(const graph& a, const graph& b) {
     EXPECT_EQ(x.batch_begin, y.batch_begin);
     EXPECT_EQ(x.batch_end, y.batch_end);
   }
-  ASSERT_EQ(a.recompute.size(), b.recompute.size());
-  for (std::size_t i = 0; i < a.recompute.size(); ++i) {
-    EXPECT_EQ(a.recompute[i].target, b.recompute[i].target);
-    EXPECT_EQ(a.recompute[i].source, b.recompute[i].source);
-    EXPECT_EQ(a.recompute[i].forward_op, b.recompute[i].forward_op);
+  ASSERT_EQ(a.recipes.size(), b.recipes.size());
+  for (std::size_t i = 0; i < a.recipes.size(); ++i) {
+    EXPECT_EQ(a.recipes[i].target, b.recipes[i].target);
+    EXPECT_EQ(a.recipes[i].sources, b.recipes[i].sources);
+    EXPECT_EQ(a.recipes[i].ops, b.recipes[i].ops);
   }
 }
 
@@ -181,7 +181,7 @@ plan plan_without_defaults() {
   o.batch_end = 2;
   g.ops = {o, op{}};
   g.ops[1].name = "p";
-  g.recompute = {{1, 2, 3}};
+  g.recipes = {{1, {2, 4}, {3, 5, 6}}};
   p.chosen_policy = policy::fp8;
   p.budget_bytes = std::int64_t{1} << 53;
   p.threads = 5;
@@ -206,7 +206,7 @@ plan plan_without_defaults() {
 
 TEST(json, graph_round_trip) {
   const graph g = sample_graph();
-  ASSERT_FALSE(g.recompute.empty());
+  ASSERT_FALSE(g.recipes.empty());
   const std::string text = to_json(g);
   const graph back = graph_from_json(text);
   expect_equal(g, back);

@@ -361,8 +361,8 @@ TEST(make_plan, a_forced_recompute_is_used_for_every_norm_and_relu) {
   const graph g = model_graph("resnet20", 16, 0.5);
   const plan p = make_plan(g, forced(policy::lossless, "recompute"));
   expect_sound(p);
-  ASSERT_FALSE(g.recompute.empty());
-  for (const recompute_rule& r : g.recompute)
+  ASSERT_FALSE(g.recipes.empty());
+  for (const recipe& r : g.recipes)
     EXPECT_EQ(p.choices[static_cast<std::size_t>(r.target)].kind, stash_kind::recompute)
         << g.at(r.target).name;
 }

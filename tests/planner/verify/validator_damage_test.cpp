@@ -243,7 +243,7 @@ class damage {
   }
 
   void choice_field(stash_choice& c) {
-    switch (below(6)) {
+    switch (below(7)) {
       case 0:
         name(c.kind);
         break;
@@ -258,6 +258,9 @@ class damage {
         break;
       case 4:
         name(c.stored.window_taps);
+        break;
+      case 5:
+        number(c.recipe);
         break;
       default:
         c.density = below(2) == 0 ? std::numeric_limits<double>::infinity() : -0.5;
@@ -295,6 +298,20 @@ class damage {
     }
   }
 
+  void recipe_field(recipe& r) {
+    switch (below(3)) {
+      case 0:
+        number(r.target);
+        break;
+      case 1:
+        ids(r.sources);
+        break;
+      default:
+        ids(r.ops);
+        break;
+    }
+  }
+
  private:
   void lists(plan& p) {
     switch (below(6)) {
@@ -305,7 +322,7 @@ class damage {
         length(p.network.ops);
         break;
       case 2:
-        length(p.network.recompute);
+        length(p.network.recipes);
         break;
       case 3:
         length(p.choices);
@@ -337,9 +354,7 @@ class damage {
         number(p.sizes.wall_op);
         break;
       default:
-        if (recompute_rule* r = any(p.network.recompute); r != nullptr) {
-          number(below(3) == 0 ? r->target : below(2) == 0 ? r->source : r->forward_op);
-        }
+        if (recipe* r = any(p.network.recipes); r != nullptr) recipe_field(*r);
         break;
     }
   }

@@ -183,7 +183,7 @@ graph make_test_graph() {
   norm.attributes.fused_relu = true;
   norm.parameters = {scale.weight, shift.weight, mean, variance};
   norm.parameters_written = {saved_mean, saved_inverse};
-  w.get().recompute = {{b, c, static_cast<op_id>(w.get().ops.size()) - 1}};
+  w.get().recipes = {{b, {c}, {static_cast<op_id>(w.get().ops.size()) - 1}}};
   conv("conv3", all(b), left, w3.weight, 3);
   w.forward("relu3", op_kind::relu, {left}, {left});
   conv("conv4", all(p), right, w4.weight, 1);
@@ -301,6 +301,7 @@ void test_plan::choose(std::string_view storage, stash_kind kind, encoding store
   stash_choice& c = choice(storage);
   c.kind = kind;
   c.stored = stored;
+  c.recipe = kind == stash_kind::recompute ? 0 : -1;
   c.density = density;
   const auto& target = p.network.at(storage_of(storage));
   c.bytes_before = target.role == storage_role::auxiliary ? 0 : target.bytes(batch);

@@ -439,9 +439,11 @@ TEST(validator, reports_references_out_of_range) {
                         graph_op(t, "relu1/b").alternatives[0].reads[0].storage = wrong;
                       }});
     faults.push_back({"graph recompute target", bad_graph,
-                      [wrong](test_plan& t) { t.p.network.recompute[0].target = wrong; }});
-    faults.push_back({"graph recompute op", bad_graph,
-                      [wrong](test_plan& t) { t.p.network.recompute[0].forward_op = wrong; }});
+                      [wrong](test_plan& t) { t.p.network.recipes[0].target = wrong; }});
+    faults.push_back(
+        {"graph recompute op", bad_graph, [wrong](test_plan& t) { t.p.network.recipes[0].ops[0] = wrong; }});
+    faults.push_back({"graph recipe source", bad_graph,
+                      [wrong](test_plan& t) { t.p.network.recipes[0].sources[0] = wrong; }});
     faults.push_back({"graph channel", bad_graph,
                       [wrong](test_plan& t) { graph_op(t, "relu4").inputs[0].channel_begin = wrong; }});
   }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/graph/recipes.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+// Recipes of one target, from its last op backwards.
+class chain_search {
+ public:
+  chain_search(const graph& g, const recipe_facts& facts, const std::vector<bool>& cheap)
+      : g_(g), facts_(facts), cheap_(cheap) {}
+
+  std::vector<recipe> recipes_for(storage_id target) const {
+    constexpr std::size_t most_lists = 64;
+    const op_id last = facts_.last_writer(target);
+    std::vector<recipe> found;
+    if (!usable(last, target)) return found;
+    std::deque<std::vector<op_id>> waiting{{last}};
+    std::set<std::vector<op_id>> seen{{last}};
+    for (; !waiting.empty() && found.size() < most_recipes; waiting.pop_front()) {
+      const std::vector<op_id>& ops = waiting.front();
+      const recipe_facts::inputs in = facts_.inputs_of(ops);
+      const bool kept =
+          in.overwritten < 0 && std::all_of(in.sources.begin(), in.sources.end(),
+                                            [&](storage_id s) { return s != target && facts_.is_read(s); });
+      if (kept) found.push_back({target, in.sources, ops});
+      if (ops.size() == most_recipe_ops) continue;
+      for (const op_id before : makers_of_inputs(ops)) {
+        if (!usable(before, target)) continue;
+        std::vector<op_id> longer = ops;
+        longer.insert(std::lower_bound(longer.begin(), longer.end(), before), before);
+        if (seen.size() < most_lists && seen.insert(longer).second) waiting.push_back(std::move(longer));
+      }
+    }
+    return found;
+  }
+
+ private:
+  bool usable(op_id o, storage_id target) const {
+    return o >= 0 && cheap_[index(o)] && facts_.can_run_again(o) &&
+           !facts_.is_computed_with_others(o, target);
+  }
+
+  // Of what the ops read and do not make.
+  std::vector<op_id> makers_of_inputs(const std::vector<op_id>& ops) const {
+    std::vector<op_id> makers;
+    for (const op_id o : ops) {
+      for (const tensor_ref& t : g_.op_at(o).inputs) {
+        const op_id maker = facts_.writer_before(t.storage, o);
+        if (!std::binary_search(ops.begin(), ops.end(), maker)) makers.push_back(maker);
+      }
+    }
+    return makers;
+  }
+
+  const graph& g_;
+  const recipe_facts& facts_;
+  const std::vector<bool>& cheap_;
+};
+
+}  // namespace
+
+recipe_facts::recipe_facts(const graph& g)
+    : g_(g),
+      writers_(g.storages.size()),
+      last_reader_(g.storages.size(), -1),
+      first_update_(g.storages.size(), -1) {
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    const op& o = g.ops[i];
+    const auto id = static_cast<op_id>(i);
+    if (o.stage == op_stage::forward) {
+      for (const tensor_ref& r : o.outputs)
+        if (writers_[index(r.storage)].empty() || writers_[index(r.storage)].back() != id)
+          writers_[index(r.storage)].push_back(id);
+      continue;
+    }
+    for (const stash_alternative& a : o.alternatives) {
+      for (const stash_read& r : a.reads)
+        last_reader_[index(r.storage)] = id;
+    }
+    for (const storage_id s : o.parameters_written)
+      if (first_update_[index(s)] < 0) first_update_[index(s)] = id;
+  }
+}
+
+recipe_facts::inputs recipe_facts::inputs_of(std::span<const op_id> ops) const {
+  inputs found;
+  for (std::size_t k = 0; k < ops.size(); ++k) {
+    for (const tensor_ref& t : g_.op_at(ops[k]).inputs) {
+      const op_id maker = writer_before(t.storage, ops[k]);
+      if (std::binary_search(ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(k), maker)) continue;
+      if (maker != last_writer(t.storage) && found.overwritten < 0) found.overwritten = t.storage;
+      if (std::find(found.sources.begin(), found.sources.end(), t.storage) == found.sources.end())
+        found.sources.push_back(t.storage);
+    }
+  }
+  return found;
+}
+
+bool recipe_facts::can_run_again(op_id o) const {
+  const op& x = g_.op_at(o);
+  const auto whole_map = [this](const tensor_ref& t) {
+    return t.whole() && g_.at(t.storage).role == storage_role::feature_map;
+  };
+  const bool kind_fits =
+      x.kind == op_kind::generic || (x.kind == op_kind::batch_norm && x.attributes.fused_relu);
+  return kind_fits && x.stage == op_stage::forward && !x.inputs.empty() && x.outputs.size() == 1 &&
+         whole_map(x.outputs[0]) && std::all_of(x.inputs.begin(), x.inputs.end(), whole_map);
+}
+
+op_id recipe_facts::last_writer(storage_id s) const {
+  const std::vector<op_id>& all = writers_[index(s)];
+  return all.empty() ? -1 : all.back();
+}
+
+op_id recipe_facts::writer_before(storage_id s, op_id reader) const {
+  const std::vector<op_id>& all = writers_[index(s)];
+  const auto next = std::lower_bound(all.begin(), all.end(), reader);
+  return next == all.begin() ? -1 : next[-1];
+}
+
+bool recipe_facts::is_computed_with_others(op_id o, storage_id target) const {
+  const std::vector<storage_id>& used = g_.op_at(o).parameters;
+  return std::any_of(used.begin(), used.end(), [&](storage_id s) {
+    return first_update_[index(s)] >= 0 && first_update_[index(s)] < last_reader_[index(target)];
+  });
+}
+
+void add_recipes(graph& g, std::span<const op_id> cheap) {
+  std::vector<bool> is_cheap(g.ops.size(), false);
+  for (const op_id o : cheap)
+    is_cheap[index(o)] = true;
+  const recipe_facts facts(g);
+  const chain_search chains(g, facts, is_cheap);
+  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    if (!facts.is_read(static_cast<storage_id>(s))) continue;
+    std::vector<recipe> found = chains.recipes_for(static_cast<storage_id>(s));
+    g.recipes.insert(g.recipes.end(), std::make_move_iterator(found.begin()),
+                     std::make_move_iterator(found.end()));
+  }
+}
+
+}  // namespace stash::planner
