@@ -7,9 +7,12 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "planner/budget_planner.hpp"
+#include "planner/graph/generic_graph.hpp"
 #include "planner/graph/machine.hpp"
+#include "planner/graph/recipes.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
 #include "planner/time/fast_problems.hpp"
@@ -22,69 +25,12 @@ namespace {
 
 using ::testing::AllOf;
 using testing::findings_of;
+using testing::generic_graph;
 using ::testing::HasSubstr;
-
-class builder {
- public:
-  builder() {
-    g_.name = "odd";
-    g_.batch = 2;
-  }
-
-  storage_id add(storage_role role, std::int64_t elements, double density = 0.5, dtype type = dtype::f32) {
-    storage s;
-    s.name = "s" + std::to_string(g_.storages.size());
-    s.role = role;
-    s.type = type;
-    s.shape = {elements};
-    s.bytes_per_sample = elements * static_cast<std::int64_t>(size_of(type));
-    s.density = density;
-    g_.storages.push_back(s);
-    return static_cast<storage_id>(g_.storages.size()) - 1;
-  }
-  storage_id map(std::int64_t elements, double density = 0.5, dtype type = dtype::f32) {
-    return add(storage_role::feature_map, elements, density, type);
-  }
-
-  op& forward(std::vector<storage_id> inputs, std::vector<storage_id> outputs) {
-    return generic(op_stage::forward, inputs, outputs);
-  }
-  op& backward(std::vector<std::vector<stash_read>> alternatives) {
-    op& o = generic(op_stage::backward, {}, {});
-    for (std::vector<stash_read>& reads : alternatives)
-      o.alternatives.push_back({"a" + std::to_string(o.alternatives.size()), std::move(reads)});
-    return o;
-  }
-  void again(storage_id target, std::vector<storage_id> sources, std::vector<op_id> ops) {
-    g_.recipes.push_back({target, std::move(sources), std::move(ops)});
-  }
-  graph& made() { return g_; }
-
- private:
-  op& generic(op_stage stage, const std::vector<storage_id>& inputs, const std::vector<storage_id>& outputs) {
-    op o;
-    o.name = "op" + std::to_string(g_.ops.size());
-    o.kind = op_kind::generic;
-    o.stage = stage;
-    for (const storage_id s : inputs)
-      o.inputs.push_back({s});
-    for (const storage_id s : outputs)
-      o.outputs.push_back({s});
-    return g_.ops.emplace_back(std::move(o));
-  }
-  graph g_;
-};
-
-stash_read read(storage_id s, need what) {
-  stash_read r;
-  r.storage = s;
-  r.what = what;
-  r.slice = {s, 0, 0};
-  return r;
-}
+using testing::read;
 
 TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
-  builder b;
+  generic_graph b;
   const storage_id small = b.map(32, 0.01), large = b.map(4096), other = b.map(100000);
   b.forward({}, {small});
   b.forward({small}, {large});
@@ -103,7 +49,7 @@ TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
 
 TEST(odd_graphs, recompute_rules_of_what_is_overwritten_are_refused) {
   for (const bool target : {false, true}) {
-    builder b;
+    generic_graph b;
     const storage_id x = b.map(64), y = b.map(64);
     b.forward({}, {x});
     b.forward({x}, {y});
@@ -121,7 +67,7 @@ TEST(odd_graphs, recompute_rules_of_what_is_overwritten_are_refused) {
 }
 
 TEST(odd_graphs, alternatives_may_read_nothing) {
-  builder b;
+  generic_graph b;
   const storage_id x = b.add(storage_role::image, 64), y = b.map(64);
   b.forward({x}, {y});
   b.backward({{}, {}});
@@ -135,7 +81,7 @@ TEST(odd_graphs, alternatives_may_read_nothing) {
 
 /// A dense map with a reader that wants so much of it, and one that wants any values.
 graph read_twice(need what, dtype type = dtype::f32) {
-  builder b;
+  generic_graph b;
   const storage_id x = b.map(4096, 1.0, type), y = b.map(4096, 1.0, type), other = b.map(100000);
   b.forward({}, {x});
   b.forward({x}, {y});
@@ -207,7 +153,7 @@ TEST(odd_graphs, plans_that_round_fine_values_further_are_found) {
 
 TEST(odd_graphs, what_is_computed_again_is_as_fine_as_its_source) {
   for (const need source_need : {need::value, need::exact_value}) {
-    builder b;
+    generic_graph b;
     const storage_id x = b.map(4096, 1.0), y = b.map(4096, 1.0), other = b.map(100000);
     b.forward({}, {x});
     b.forward({x}, {y});
@@ -228,7 +174,7 @@ TEST(odd_graphs, what_is_computed_again_is_as_fine_as_its_source) {
 
 /// Maps that are read together, with one alternative that no form of the codes serves.
 graph many_combinations(int maps) {
-  builder b;
+  generic_graph b;
   std::vector<stash_read> good;
   storage_id last = b.add(storage_role::image, 64);
   for (int k = 0; k < maps; ++k) {
@@ -261,7 +207,7 @@ TEST(odd_graphs, alternatives_that_no_form_serves_are_left_out_at_any_number_of_
 }
 
 TEST(odd_graphs, a_policy_that_moves_nothing_moves_nothing) {
-  builder b;
+  generic_graph b;
   const storage_id x = b.map(1 << 20), y = b.map(1 << 22);
   b.forward({}, {x});
   b.forward({x}, {y});
@@ -280,7 +226,7 @@ TEST(odd_graphs, a_policy_that_moves_nothing_moves_nothing) {
 }
 
 TEST(odd_graphs, options_that_a_plan_file_could_not_say_are_refused) {
-  builder b;
+  generic_graph b;
   b.forward({}, {b.map(64)});
   const auto refused = [&](auto change, const char* says) {
     plan_options o;
@@ -311,17 +257,19 @@ TEST(odd_graphs, options_that_a_plan_file_could_not_say_are_refused) {
 graph random_ops(std::uint64_t seed) {
   std::mt19937_64 dice(seed);
   const auto below = [&](int n) { return static_cast<int>(dice() % static_cast<std::uint64_t>(n)); };
-  builder b;
+  generic_graph b;
   const int maps = 2 + below(7);
   std::vector<storage_id> made;
+  std::vector<op_id> cheap;
   for (int k = 0; k < maps; ++k) {
     constexpr dtype types[] = {dtype::f32, dtype::f16, dtype::bf16};
     constexpr double densities[] = {0.0, 0.01, 0.3, 0.5, 1.0};
     const storage_id s = b.map(1 + below(k % 2 == 0 ? 300 : 40000), densities[below(5)], types[below(3)]);
-    const bool chained = !made.empty() && below(3) > 0;
-    const storage_id from = chained ? made[static_cast<std::size_t>(below(k))] : -1;
-    b.forward(chained ? std::vector<storage_id>{from} : std::vector<storage_id>{}, {s});
-    if (chained && below(2) == 0) b.again(s, {from}, {k});
+    std::set<storage_id> from;
+    for (int inputs = made.empty() ? 0 : below(3); inputs-- > 0;)
+      from.insert(made[static_cast<std::size_t>(below(k))]);
+    b.forward({from.begin(), from.end()}, {s});
+    if (below(2) == 0) cheap.push_back(k);
     made.push_back(s);
   }
   for (int k = 0; k < 1 + below(7); ++k) {
@@ -334,6 +282,7 @@ graph random_ops(std::uint64_t seed) {
     }
     b.backward(std::move(alternatives));
   }
+  add_recipes(b.made(), cheap);
   return b.made();
 }
 
