@@ -309,7 +309,11 @@ class enumerator {
       const bool fits = kind == stash_kind::recompute ||
                         std::all_of(readers.begin(), readers.end(),
                                     [&](const reader& r) { return serves(choice, r.what, nullptr); });
-      if (fits) result.push_back(choice);
+      // What takes no less than the map itself only adds to the combinations.
+      const bool useless = kind == stash_kind::encoded && s.role != storage_role::auxiliary &&
+                           options_.force.empty() && !result.empty() &&
+                           result.front().kind == stash_kind::raw && choice.bytes_after >= dense;
+      if (fits && !useless) result.push_back(choice);
     };
     add(stash_kind::raw, {});
     const bool is_input = s.role == storage_role::image || s.role == storage_role::label;

@@ -92,56 +92,30 @@ picks search::smallest_peak(bool sparse) const {
     current.push_back(best);
   }
   running_peak running(facts_, options_, plan_, std::move(current));
-  const auto allowed = [sparse](const configuration& f) { return sparse || !has_sparse(f); };
-  for (int round = 0; round < largest_number_of_rounds; ++round)
-    if (!improve_one(running, allowed) && !improve_by_detour(running, allowed)) break;
+  running_peak::moment top = running.top();
+  for (int round = 0; round < largest_number_of_rounds; ++round) {
+    bool improved = false;
+    for (std::size_t c = 0; c < options_.components.size() && !improved; ++c) {
+      if (!running.is_live(c, top)) continue;
+      const component& part = options_.components[c];
+      const std::size_t before = running.current()[c];
+      for (std::size_t f = 0; f < part.configurations.size() && !improved; ++f) {
+        if (f == before || (!sparse && has_sparse(part.configurations[f]))) continue;
+        // What does not fall where it is highest does not fall.
+        const std::optional<std::int64_t> there = running.bytes_with(c, f, top);
+        if (there && *there >= top.bytes) continue;
+        running.pick(c, f);
+        const running_peak::moment changed = running.top();
+        improved = changed.bytes < top.bytes;
+        if (improved)
+          top = changed;
+        else
+          running.pick(c, before);
+      }
+    }
+    if (!improved) break;
+  }
   return running.current();
-}
-
-template <class Allowed>
-bool search::improve_one(running_peak& running, const Allowed& allowed) const {
-  const running_peak::moment top = running.top();
-  for (std::size_t c = 0; c < options_.components.size(); ++c) {
-    if (!running.is_live(c, top)) continue;
-    const component& part = options_.components[c];
-    const std::size_t before = running.current()[c];
-    for (std::size_t f = 0; f < part.configurations.size(); ++f) {
-      if (f == before || !allowed(part.configurations[f])) continue;
-      // What does not fall where it is highest does not fall.
-      const std::optional<std::int64_t> there = running.bytes_with(c, f, top);
-      if (there && *there >= top.bytes) continue;
-      running.pick(c, f);
-      if (running.top().bytes < top.bytes) return true;
-      running.pick(c, before);
-    }
-  }
-  return false;
-}
-
-// Where no single change lowers the peak, one that raises it may let others. Tried in small graphs, where
-// plans can be the best there are.
-template <class Allowed>
-bool search::improve_by_detour(running_peak& running, const Allowed& allowed) const {
-  constexpr std::size_t most_configurations = 64;
-  std::size_t configurations = 0;
-  for (const component& c : options_.components)
-    configurations += c.configurations.size();
-  if (configurations > most_configurations) return false;
-  const std::int64_t least = running.top().bytes;
-  const picks before = running.current();
-  for (std::size_t c = 0; c < options_.components.size(); ++c) {
-    const component& part = options_.components[c];
-    for (std::size_t f = 0; f < part.configurations.size(); ++f) {
-      if (f == before[c] || !allowed(part.configurations[f])) continue;
-      running.pick(c, f);
-      for (bool falls = true; falls && running.top().bytes >= least;)
-        falls = improve_one(running, allowed);
-      if (running.top().bytes < least) return true;
-      for (std::size_t k = 0; k < before.size(); ++k)
-        if (running.current()[k] != before[k]) running.pick(k, before[k]);
-    }
-  }
-  return false;
 }
 
 picks search::meet(std::int64_t limit) const {

@@ -29,12 +29,6 @@ class search {
   bool lays_out() const noexcept { return plan_.lay_out; }
 
  private:
-  /// Changes components until the peak is lower than before; false: as they were.
-  template <class Allowed>
-  bool improve_one(running_peak& running, const Allowed& allowed) const;
-  template <class Allowed>
-  bool improve_by_detour(running_peak& running, const Allowed& allowed) const;
-
   const scheduler& facts_;
   const option_set& options_;
   const plan_options& plan_;
