@@ -10,6 +10,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/tape_steps.hpp"
 #include "stash/error.hpp"
 
 namespace stash::models {
@@ -17,47 +18,22 @@ namespace {
 
 using planner::need;
 using tape_record::backward_step;
+using tape_record::cheap;
+using tape_record::count;
 using tape_record::elements;
+using tape_record::elementwise;
 using tape_record::form;
+using tape_record::lstm_per_unit;
 using tape_record::node;
 using tape_record::node_kind;
-using tape_record::operand;
+using tape_record::normalise;
+using tape_record::of_auxiliary;
+using tape_record::of_input;
+using tape_record::of_output;
 using tape_record::read;
-
-// Floating-point operations per element, for estimates.
-constexpr double cheap = 1, transcendental = 8, soft_maximum = 5, normalise = 8, lstm_per_unit = 30;
-
-double count(const std::vector<std::int64_t>& dims) {
-  return static_cast<double>(elements(dims));
-}
-
-read of_input(std::size_t i, need what = need::value) {
-  return {operand::input, i, what};
-}
-
-read of_output(std::size_t i, need what = need::value) {
-  return {operand::output, i, what};
-}
-
-read of_auxiliary(std::size_t i, need what) {
-  return {operand::auxiliary, i, what};
-}
-
-backward_step step(std::string label, std::vector<std::size_t> targets, double flops) {
-  backward_step s;
-  s.label = std::move(label);
-  s.targets = std::move(targets);
-  s.flops = flops;
-  return s;
-}
-
-// The gradient of an element-wise op: dx in the bytes of dy.
-backward_step elementwise(std::string label, double flops, std::vector<form> forms) {
-  backward_step s = step(std::move(label), {0}, flops);
-  s.forms = std::move(forms);
-  s.in_place_target = 0;
-  return s;
-}
+using tape_record::soft_maximum;
+using tape_record::step;
+using tape_record::transcendental;
 
 }  // namespace
 
@@ -206,53 +182,23 @@ value tape::linear(const std::string& name, const std::vector<term>& terms, weig
   return weighted(name, "linear", xs, ws, bias, y, flops);
 }
 
-value tape::conv3d(const std::string& name, const std::vector<term>& terms, weight bias) {
-  expect(!terms.empty(), name, "at least one term");
-  dims y = shape(terms[0].x);
-  expect(y.size() == 4, name, "a map {D, H, W, C}");
-  y.back() = weight_shape(name, terms[0].w).front();
-  std::vector<value> xs;
-  std::vector<weight> ws;
-  double flops = 0;
-  for (const term& t : terms) {
-    const dims& in = shape(t.x);
-    const dims& k = weight_shape(name, t.w);
-    expect(in.size() == 4 && std::equal(in.begin(), in.end() - 1, y.begin()) && k.size() == 5 &&
-               k[0] == y[3] && k[1] == in[3] && k[2] == k[3] && k[3] == k[4] && k[2] % 2 == 1,
-           name, "maps {D, H, W, C} and weights {out, C, k, k, k} with odd k");
-    xs.push_back(t.x);
-    ws.push_back(t.w);
-    flops += 2 * count(y) * count(k) / static_cast<double>(k[0]);
-  }
-  if (bias) expect(weight_shape(name, bias) == dims{y[3]}, name, fmt::format("a bias of {}", y[3]));
-  return weighted(name, "conv3d", xs, ws, bias, y, flops);
-}
-
-value tape::conv_transpose3d(const std::string& name, value x, weight w, weight bias) {
-  const dims& in = shape(x);
-  const dims& k = weight_shape(name, w);
-  expect(in.size() == 4 && k.size() == 5 && k[0] == in[3] && k[2] == k[3] && k[3] == k[4], name,
-         "a map {D, H, W, C} and a weight {C, out, k, k, k}");
-  if (bias) expect(weight_shape(name, bias) == dims{k[1]}, name, fmt::format("a bias of {}", k[1]));
-  const dims y{in[0] * k[2], in[1] * k[2], in[2] * k[2], k[1]};
-  return weighted(name, "conv_transpose3d", {x}, {w}, bias, y,
-                  2 * count(in) * count(k) / static_cast<double>(k[0]));
-}
-
-value tape::norm(const std::string& name, value x, norm_kind kind, bool relu) {
+value tape::norm(const std::string& name, value x, norm_kind kind, activation end) {
   const dims& in = shape(x);
   const std::int64_t channels = in.back();
-  const char* const labels[] = {"batch_norm", "instance_norm", "layer_norm"};
-  const std::string label = std::string(labels[static_cast<std::size_t>(kind)]) + (relu ? "_relu" : "");
+  const char* const labels[] = {"batch_norm", "instance_norm", "layer_norm", "rms_norm"};
+  const char* const ends[] = {"", "_relu", "_relu6"};
+  const std::string label =
+      std::string(labels[static_cast<std::size_t>(kind)]) + ends[static_cast<std::size_t>(end)];
   const double flops = normalise * count(in);
   node n{.name = name, .label = label, .inputs = {x.id}};
-  n.parameters = {parameter(name + "/scale", {channels}).id, parameter(name + "/shift", {channels}).id};
+  n.parameters = {parameter(name + "/scale", {channels}).id};
+  if (kind != norm_kind::rms) n.parameters.push_back(parameter(name + "/shift", {channels}).id);
   std::vector<read> saved;
   if (kind == norm_kind::batch) {
     n.statistics = n.saved_statistics = {{channels}, {channels}};
   } else {
-    const std::int64_t rows = kind == norm_kind::layer ? elements(in) / channels : channels;
-    n.auxiliaries = {{".statistics", {rows, 2}, dtype::f32, 0}};
+    const std::int64_t rows = kind == norm_kind::instance ? channels : elements(in) / channels;
+    n.auxiliaries = {{".statistics", {rows, kind == norm_kind::rms ? 1 : 2}, dtype::f32, 0}};
     saved = {of_auxiliary(0, need::value)};
   }
   const auto with = [&](std::vector<read> reads) {
@@ -260,19 +206,20 @@ value tape::norm(const std::string& name, value x, norm_kind kind, bool relu) {
     return reads;
   };
   std::vector<form> forms;
-  if (relu) {
-    forms = {{"from_x_and_y", with({of_input(0), of_output(0, need::sign)})},
+  if (end != activation::none) {
+    const need of_y = end == activation::relu6 ? need::range : need::sign;
+    forms = {{"from_x_and_y", with({of_input(0), of_output(0, of_y)})},
              {"from_x", with({of_input(0, need::exact_value)}), 2 * count(in)}};
   } else {
     forms = {{"from_x", with({of_input(0)})}};
   }
   backward_step s = elementwise(label + "_backward", 2 * flops, std::move(forms));
-  s.parameters = {0, 1};
-  s.trained = {0, 1};
+  s.parameters = s.trained = {0};
+  if (kind != norm_kind::rms) s.parameters = s.trained = {0, 1};
   n.backward = {std::move(s)};
   n.flops = flops;
   n.recomputable = true;
-  n.zeroes = relu;
+  n.zeroes = end != activation::none;
   const value y = new_value(in);
   n.outputs = {y.id};
   append(std::move(n));
@@ -321,28 +268,44 @@ value tape::add_positions(const std::string& name, value x, weight table) {
   return y;
 }
 
-// ---- without weights -------------------------------------------------------------------------------------
-
-value tape::max_pool3d(const std::string& name, value x, std::int64_t window) {
+value tape::class_token(const std::string& name, value x, weight token) {
   const dims& in = shape(x);
-  expect(in.size() == 4 && window >= 1 && window <= 6, name, "a map {D, H, W, C} and a window of 1 to 6");
-  const dims y{in[0] / window, in[1] / window, in[2] / window, in[3]};
-  node n{.name = name, .label = "max_pool3d"};
+  expect(in.size() == 2 && weight_shape(name, token) == dims{in[1]}, name,
+         "a value {rows, width} and a token {width}");
+  const dims out{in[0] + 1, in[1]};
+  node n{.name = name, .label = "class_token"};
   n.inputs = {x.id};
-  const auto taps = static_cast<std::int32_t>(window * window * window);
-  n.auxiliaries = {{".index", y, dtype::u8, taps}};
-  // The first is what TensorFlow does.
-  backward_step s = step("max_pool3d_backward", {0}, cheap * count(in));
-  s.forms = {{"from_x", {of_input(0, need::exact_value)}, count(in)},
-             {"from_index", {of_auxiliary(0, need::window)}}};
+  n.parameters = {token.id};
+  n.flops = cheap * count(out);
+  backward_step s = step("class_token_backward", {0}, cheap * count(out));
+  s.trained = {0};
   n.backward = {std::move(s)};
-  n.flops = cheap * count(in);
-  n.pools = true;
-  const value out = new_value(y);
-  n.outputs = {out.id};
+  const value y = new_value(out);
+  n.outputs = {y.id};
   append(std::move(n));
-  return out;
+  return y;
 }
+
+value tape::layer_scale(const std::string& name, value x, weight factors) {
+  const dims& in = shape(x);
+  expect(weight_shape(name, factors) == dims{in.back()}, name, fmt::format("factors {{{}}}", in.back()));
+  node n{.name = name, .label = "layer_scale"};
+  n.inputs = {x.id};
+  n.parameters = {factors.id};
+  n.flops = cheap * count(in);
+  // The gradient of the factors reads x, that of x the factors.
+  backward_step s = elementwise("layer_scale_backward", 3 * n.flops, {{"from_x", {of_input(0)}}});
+  s.parameters = {0};
+  s.trained = {0};
+  n.backward = {std::move(s)};
+  n.recomputable = true;
+  const value y = new_value(in);
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+// ---- without weights -------------------------------------------------------------------------------------
 
 value tape::unary(const std::string& name, const std::string& label, value x, double flops,
                   bool reads_output) {
@@ -367,8 +330,24 @@ value tape::relu(const std::string& name, value x) {
   return y;
 }
 
+value tape::relu6(const std::string& name, value x) {
+  const value y = relu(name, x);
+  node& n = nodes_.back();
+  n.label = "relu6";
+  n.backward[0].label = "relu6_backward";
+  n.backward[0].forms[0].reads[0].what = need::range;
+  n.recomputable = true;
+  return y;
+}
+
 value tape::gelu(const std::string& name, value x) {
   const value y = unary(name, "gelu", x, transcendental, false);
+  nodes_.back().recomputable = true;
+  return y;
+}
+
+value tape::silu(const std::string& name, value x) {
+  const value y = unary(name, "silu", x, transcendental, false);
   nodes_.back().recomputable = true;
   return y;
 }
@@ -425,7 +404,26 @@ value tape::multiply(const std::string& name, value a, value b) {
   backward_step s = step("multiply_backward", {0, 1}, 2 * n.flops);
   s.forms = {{"from_a_and_b", {of_input(0), of_input(1)}}};
   n.backward = {std::move(s)};
+  n.recomputable = true;
   const value y = new_value(shape(a));
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::scale(const std::string& name, value x, value s) {
+  const dims& in = shape(x);
+  expect(shape(s) == dims{in.back()}, name, fmt::format("factors {{{}}}", in.back()));
+  node n{.name = name, .label = "scale"};
+  n.inputs = {x.id, s.id};
+  n.flops = cheap * count(in);
+  // dx = dy s, and ds is a sum of dy x.
+  backward_step b =
+      elementwise("scale_backward", 3 * n.flops, {{"from_x_and_s", {of_input(0), of_input(1)}}});
+  b.targets = {0, 1};
+  n.backward = {std::move(b)};
+  n.recomputable = true;
+  const value y = new_value(in);
   n.outputs = {y.id};
   append(std::move(n));
   return y;
@@ -491,64 +489,7 @@ value tape::reshape(value x, dims new_shape) {
   return y;
 }
 
-// ---- attention and recurrence ----------------------------------------------------------------------------
-
-// The gradient of b reads a, that of a reads b. The one of b comes first: a is the large one of an attention,
-// and dies before its gradient is born.
-value tape::matmul(const std::string& name, const std::string& label, value a, value b, dims y,
-                   double flops) {
-  node n{.name = name, .label = label};
-  n.inputs = {a.id, b.id};
-  n.flops = flops;
-  backward_step right = step(label + "_backward_right", {1}, flops);
-  right.suffix = "/backward_right";
-  right.forms = {{"from_left", {of_input(0)}}};
-  backward_step left = step(label + "_backward_left", {0}, flops);
-  left.suffix = "/backward_left";
-  left.forms = {{"from_right", {of_input(1)}}};
-  n.backward = {std::move(right), std::move(left)};
-  const value out = new_value(std::move(y));
-  n.outputs = {out.id};
-  append(std::move(n));
-  return out;
-}
-
-value tape::attention_scores(const std::string& name, value q, value k, std::int64_t heads) {
-  const dims &a = shape(q), &b = shape(k);
-  expect(a.size() == 2 && b.size() == 2 && a[1] == b[1] && heads >= 1 && a[1] % heads == 0, name,
-         "{rows, width} and {keys, width}, and heads that divide the width");
-  return matmul(name, "attention_scores", q, k, {heads, a[0], b[0]},
-                2 * count(a) * static_cast<double>(b[0]));
-}
-
-value tape::attention_context(const std::string& name, value p, value v) {
-  const dims &a = shape(p), &b = shape(v);
-  expect(a.size() == 3 && b.size() == 2 && a[2] == b[0] && b[1] % a[0] == 0, name,
-         "{heads, rows, keys} and {keys, width}");
-  return matmul(name, "attention_context", p, v, {a[1], b[1]}, 2 * count(b) * static_cast<double>(a[1]));
-}
-
-value tape::additive_scores(const std::string& name, value keys, value query, weight v) {
-  const dims k = shape(keys);
-  expect(k.size() == 2 && elements(shape(query)) == k[1] && weight_shape(name, v) == dims{k[1]}, name,
-         "keys {rows, n}, a query {n} and a weight {n}");
-  const double hidden = (transcendental + cheap) * count(k);
-  node n{.name = name, .label = "additive_scores"};
-  n.inputs = {keys.id, query.id};
-  n.parameters = {v.id};
-  n.auxiliaries = {{".hidden", k, dtype::f32, 0}};
-  n.flops = hidden + 2 * count(k);
-  backward_step s = step("additive_scores_backward", {0, 1}, 6 * count(k));
-  s.parameters = {0};
-  s.trained = {0};
-  s.forms = {{"from_hidden", {of_auxiliary(0, need::value)}},
-             {"recompute", {of_input(0), of_input(1)}, hidden}};
-  n.backward = {std::move(s)};
-  const value y = new_value({k[0]});
-  n.outputs = {y.id};
-  append(std::move(n));
-  return y;
-}
+// ---- recurrence ------------------------------------------------------------------------------------------
 
 tape::lstm_state tape::lstm_cell(const std::string& name, value gates, value c) {
   const std::int64_t n4 = elements(shape(gates));

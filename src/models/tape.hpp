@@ -34,6 +34,17 @@ enum class norm_kind : std::uint8_t {
   batch,     ///< per channel over the batch; running statistics
   instance,  ///< per channel and sample
   layer,     ///< per row, over the last dimension
+  rms,       ///< the same by the root mean square: no mean, no shift
+};
+
+/// What a norm may end with.
+enum class activation : std::uint8_t { none, relu, relu6 };
+
+/// How a 2-D convolution goes over its map, the same in both directions.
+struct conv2d_window {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t groups = 1;  ///< as many as channels: depthwise
 };
 
 struct tape_options {
@@ -62,31 +73,50 @@ class tape {
   };
   /// The sum of x w^T over the terms, plus bias {out}: one matrix product over the concatenated inputs.
   value linear(const std::string& name, const std::vector<term>& terms, weight bias = {});
+  /// x {H, W, in}, w {out, in / groups, k, k}; what is left of a map at its end is dropped. Several terms, in
+  /// one group: as conv3d.
+  value conv2d(const std::string& name, const std::vector<term>& terms, weight bias = {},
+               const conv2d_window& window = {});
   /// x {D, H, W, in}, w {out, in, k, k, k} with odd k; stride 1, padded so that the map keeps its size. The
   /// sum over the terms, plus bias {out}: one convolution of the concatenated inputs, without making them.
   value conv3d(const std::string& name, const std::vector<term>& terms, weight bias = {});
+  /// x {H, W, in}, w {in, out, k, k}; stride k.
+  value conv_transpose2d(const std::string& name, value x, weight w, weight bias = {});
   /// x {D, H, W, in}, w {in, out, k, k, k}; stride k.
   value conv_transpose3d(const std::string& name, value x, weight w, weight bias = {});
-  /// Norm with scale and shift of its own, a ReLU after it on request. The output can be recomputed.
-  value norm(const std::string& name, value x, norm_kind kind, bool relu = false);
+  /// Norm with scale and shift of its own, in one op with what it ends with. The output can be recomputed.
+  value norm(const std::string& name, value x, norm_kind kind, activation end = activation::none);
   /// Rows of `table` {vocabulary, width} for ids [first, first + rows): {rows, width}.
   value embedding(const std::string& name, value ids, std::int64_t first, std::int64_t rows, weight table);
   /// x {rows, width} plus the first rows of `table` {most rows, width}.
   value add_positions(const std::string& name, value x, weight table);
+  /// `token` {width} as the first row, then x {rows, width}.
+  value class_token(const std::string& name, value x, weight token);
+  /// Each channel of x times its entry of `factors` {channels}. The output can be recomputed.
+  value layer_scale(const std::string& name, value x, weight factors);
 
   // ---- without weights -----------------------------------------------------------------------------------
 
-  /// Non-overlapping cubic windows (stride = kernel); partial ones are dropped.
+  /// Non-overlapping square or cubic windows (stride = kernel); partial ones are dropped.
+  value max_pool2d(const std::string& name, value x, std::int64_t window);
   value max_pool3d(const std::string& name, value x, std::int64_t window);
+  value mean(const std::string& name, value x);  ///< of each channel of x {..., channels}: {channels}
   value relu(const std::string& name, value x);
-  value gelu(const std::string& name, value x);  ///< the output can be recomputed
+  value relu6(const std::string& name, value x);  ///< the output can be recomputed, as those of the next two
+  value gelu(const std::string& name, value x);
+  value silu(const std::string& name, value x);
   value tanh(const std::string& name, value x);
   value sigmoid(const std::string& name, value x);
   value softmax(const std::string& name, value x);  ///< over the last dimension
   /// The output can be recomputed from the seed. Probability 0 returns x.
   value dropout(const std::string& name, value x, double probability);
   value add(const std::string& name, value a, value b);
-  value multiply(const std::string& name, value a, value b);
+  value multiply(const std::string& name, value a, value b);  ///< the output can be recomputed
+  /// x {..., channels} times s {channels} at every position. The output can be recomputed.
+  value scale(const std::string& name, value x, value s);
+  /// Turns pairs of channels of each head of x {rows, width} by angles that only their places decide. The
+  /// output can be recomputed.
+  value rotary(const std::string& name, value x, std::int64_t heads);
   /// The first row of x {rows, width}.
   value first_row(const std::string& name, value x);
 
@@ -100,10 +130,12 @@ class tape {
 
   // ---- attention and recurrence --------------------------------------------------------------------------
 
-  /// q {rows, width} times k {keys, width}, per head: {heads, rows, keys}.
-  value attention_scores(const std::string& name, value q, value k, std::int64_t heads);
-  /// p {heads, rows, keys} times v {keys, width}: {rows, width}.
-  value attention_context(const std::string& name, value p, value v);
+  /// q {rows, width} times k {keys, width}, per head: {heads, rows, keys}. With fewer `key_heads` (0: as many
+  /// as heads) k has a width of as many heads, and consecutive heads of q share one of k.
+  value attention_scores(const std::string& name, value q, value k, std::int64_t heads,
+                         std::int64_t key_heads = 0);
+  /// p {heads, rows, keys} times v {keys, width}: {rows, width}. `key_heads` as above, of v.
+  value attention_context(const std::string& name, value p, value v, std::int64_t key_heads = 0);
   /// v . tanh(keys + query) for each row of keys {rows, n}; query {n}, v {n}: {rows}. The tanh is kept, or
   /// recomputed from keys and query.
   value additive_scores(const std::string& name, value keys, value query, weight v);
@@ -136,6 +168,8 @@ class tape {
   std::int32_t append(tape_record::node n);
   value new_value(dims shape);
   value unary(const std::string& name, const std::string& label, value x, double flops, bool reads_output);
+  value max_pool(const std::string& name, const std::string& label, value x, std::int64_t window);
+  value conv_transpose(const std::string& name, const std::string& label, value x, weight w, weight bias);
   value matmul(const std::string& name, const std::string& label, value a, value b, dims y, double flops);
   value weighted(const std::string& name, const std::string& label, const std::vector<value>& xs,
                  const std::vector<weight>& ws, weight bias, dims shape, double flops);

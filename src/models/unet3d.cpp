@@ -16,7 +16,7 @@ value conv_norm_relu(tape& t, const std::string& name, const std::vector<value>&
     terms.push_back({x, t.parameter(weight_name, {channels, t.shape(x).back(), 3, 3, 3})});
   }
   const weight b = t.parameter(name + "/bias", {channels});
-  return t.norm(name + "/bn", t.conv3d(name, terms, b), norm_kind::batch, true);
+  return t.norm(name + "/bn", t.conv3d(name, terms, b), norm_kind::batch, activation::relu);
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ inline std::int64_t elements(const graph& g, const tensor_ref& r) {
 /// Checks each generic op of a graph against the rule of its label; counts the labels.
 class label_rules {
  public:
-  explicit label_rules(const graph& g) : g_(g) {}
+  /// `shared_keys`: heads of queries for each head of keys.
+  explicit label_rules(const graph& g, std::int64_t shared_keys = 1) : g_(g), shared_keys_(shared_keys) {}
 
   std::map<std::string, int> run() {
     for (const op& o : g_.ops) {
@@ -76,15 +77,18 @@ class label_rules {
     if (l == "linear_backward_weights")
       return same(in(0) / written(0)[0], elements(g_, read()) / written(0)[1], "rows");
     if (l == "linear_backward_data") return same(in(0) / parameter(0)[0], out(0) / parameter(0)[1], "rows");
+    if (l == "conv2d") return windows();
+    if (l == "conv2d_backward_weights") return window(read(), o_->inputs[0], written(0), o_->flops);
+    if (l == "conv2d_backward_data") return window(o_->outputs[0], o_->inputs[0], parameter(0), o_->flops);
     if (l == "conv3d") return convolutions();
     if (l == "conv3d_backward_weights") return convolution(read(), o_->inputs[0], written(0), 1, false);
     if (l == "conv3d_backward_data")
       return convolution(o_->outputs[0], o_->inputs[0], parameter(0), 1, false);
-    if (l == "conv_transpose3d")
+    if (l == "conv_transpose2d" || l == "conv_transpose3d")
       return convolution(o_->inputs[0], o_->outputs[0], parameter(0), parameter(0)[2], true);
-    if (l == "conv_transpose3d_backward_weights")
+    if (l == "conv_transpose2d_backward_weights" || l == "conv_transpose3d_backward_weights")
       return convolution(read(), o_->inputs[0], written(0), written(0)[2], true);
-    if (l == "conv_transpose3d_backward_data")
+    if (l == "conv_transpose2d_backward_data" || l == "conv_transpose3d_backward_data")
       return convolution(o_->outputs[0], o_->inputs[0], parameter(0), parameter(0)[2], true);
     if (l.find("_norm") != std::string::npos) return norm();
     if (l == "embedding") return same(in(0) * parameter(0)[1], out(0), "rows of the table");
@@ -97,8 +101,15 @@ class label_rules {
       EXPECT_LE(in(0), product(written(0)));
       return;
     }
-    if (l == "max_pool3d") return pool(o_->inputs[0], o_->outputs[0], *o_);
-    if (l == "max_pool3d_backward") return pool(o_->outputs[0], o_->inputs[0], forward());
+    if (l == "max_pool2d" || l == "max_pool3d") return pool(o_->inputs[0], o_->outputs[0], *o_);
+    if (l == "max_pool2d_backward" || l == "max_pool3d_backward")
+      return pool(o_->outputs[0], o_->inputs[0], forward());
+    if (l == "mean") return same(out(0), channels(o_->inputs[0]), "channels");
+    if (l == "mean_backward") return same(in(0), channels(o_->outputs[0]), "channels");
+    if (l == "scale" || l == "scale_backward" || l == "layer_scale" || l == "layer_scale_backward")
+      return scales();
+    if (l == "class_token") return same(out(0), in(0) + product(parameter(0)), "a row more");
+    if (l == "class_token_backward") return same(in(0), out(0) + product(written(0)), "a row more");
     if (l == "first_row") return same(out(0), shape_of(g_, o_->inputs[0]).back(), "a row");
     if (l == "first_row_backward") return same(in(0), shape_of(g_, o_->outputs[0]).back(), "a row");
     if (l == "attention_scores") return scores(*o_);
@@ -127,6 +138,62 @@ class label_rules {
       same(product(parameter(o_->inputs.size())), parameter(0)[0], "bias");
   }
 
+  std::int64_t channels(const tensor_ref& r) const { return shape_of(g_, r).back(); }
+
+  void windows() const {
+    double flops = 0;
+    for (std::size_t i = 0; i < o_->inputs.size(); ++i) {
+      const dims y = shape_of(g_, o_->outputs[0]), &w = parameter(i);
+      flops += 2.0 * static_cast<double>(product(y) * w[1] * w[2] * w[3]) * batch();
+    }
+    for (std::size_t i = 0; i < o_->inputs.size(); ++i)
+      window(o_->inputs[i], o_->outputs[0], parameter(i), flops * share(i));
+    EXPECT_DOUBLE_EQ(o_->flops, flops);
+  }
+
+  // Of the weights.
+  double share(std::size_t term) const {
+    double all = 0;
+    for (std::size_t i = 0; i < o_->inputs.size(); ++i)
+      all += static_cast<double>(product(parameter(i)));
+    return static_cast<double>(product(parameter(term))) / all;
+  }
+
+  // w {out, in / groups, k, k}; some stride and padding lead from x to y.
+  void window(const tensor_ref& xr, const tensor_ref& yr, const dims& w, double flops) const {
+    const dims x = shape_of(g_, xr), y = shape_of(g_, yr);
+    ASSERT_EQ(w.size(), 4U);
+    ASSERT_EQ(x.size(), 3U);
+    ASSERT_EQ(y.size(), 3U);
+    same(w[2], w[3], "square kernel");
+    same(y[2], w[0], "outputs");
+    same(x[2] % w[1], 0, "groups");
+    same(w[0] % (x[2] / w[1]), 0, "groups");
+    bool reached = false;
+    for (std::int64_t stride = 1; stride <= w[2] + 1; ++stride) {
+      for (std::int64_t padding = 0; padding < w[2]; ++padding) {
+        const auto from = [&](std::int64_t side) { return (side + 2 * padding - w[2]) / stride + 1; };
+        reached = reached || (from(x[0]) == y[0] && from(x[1]) == y[1]);
+      }
+    }
+    EXPECT_TRUE(reached) << o_->label << ": " << x[0] << " to " << y[0];
+    EXPECT_DOUBLE_EQ(flops, 2.0 * static_cast<double>(product(y) * w[1] * w[2] * w[3]) * batch());
+  }
+
+  // Both have the factors, as an input or as a parameter, and x.
+  void scales() const {
+    same(out(0), in(0), "output");
+    const bool learned = o_->label.starts_with("layer_scale");
+    const std::int64_t factors = channels(o_->inputs[0]);
+    if (learned) same(product(parameter(0)), factors, "factors");
+    if (!learned && o_->stage == planner::op_stage::forward) same(in(1), factors, "factors");
+    if (o_->stage == planner::op_stage::forward) return;
+    same(elements(g_, read()), in(0), "x");
+    if (learned) return same(product(written(0)), factors, "gradient of the factors");
+    same(elements(g_, read(1)), factors, "factors");
+    same(out(1), factors, "gradient of the factors");
+  }
+
   // One convolution of all inputs next to each other.
   void convolutions() const {
     const dims y = shape_of(g_, o_->outputs[0]);
@@ -141,15 +208,22 @@ class label_rules {
     EXPECT_DOUBLE_EQ(o_->flops, flops);
   }
 
-  // w {out, in, k, k, k}, for the transposed one {in, out, k, k, k}; y is `scale` times as large.
+  // w {out, in, k, k[, k]}, for the transposed one {in, out, k, k[, k]}; y is `scale` times as large.
   void convolution(const tensor_ref& xr, const tensor_ref& yr, const dims& w, std::int64_t scale,
                    bool transposed) const {
     const dims x = shape_of(g_, xr), y = shape_of(g_, yr);
-    ASSERT_EQ(w.size(), 5U);
-    EXPECT_EQ(y, (dims{scale * x[0], scale * x[1], scale * x[2], transposed ? w[1] : w[0]}));
-    same(x[3], transposed ? w[0] : w[1], "channels");
-    const std::int64_t taps = transposed ? product(x) * w[1] : product(y) * w[1];
-    EXPECT_DOUBLE_EQ(o_->flops, 2.0 * static_cast<double>(taps * w[2] * w[3] * w[4]) * batch());
+    ASSERT_EQ(w.size(), o_->label.find("3d") != std::string::npos ? 5U : 4U);
+    ASSERT_EQ(x.size(), w.size() - 1);
+    dims expected = x;
+    for (std::int64_t& side : expected)
+      side *= scale;
+    expected.back() = transposed ? w[1] : w[0];
+    EXPECT_EQ(y, expected);
+    same(x.back(), transposed ? w[0] : w[1], "channels");
+    std::int64_t taps = transposed ? product(x) * w[1] : product(y) * w[1];
+    for (std::size_t i = 2; i < w.size(); ++i)
+      taps *= w[i];
+    EXPECT_DOUBLE_EQ(o_->flops, 2.0 * static_cast<double>(taps) * batch());
   }
 
   void norm() const {
@@ -161,6 +235,10 @@ class label_rules {
       same(product(g_.at(p).shape), channels, "parameter");
     if (o_->label == "layer_norm")
       same(product(g_.at(o_->optional_outputs.at(0)).shape), 2 * in(0) / channels, "statistics");
+    if (o_->label == "rms_norm") {
+      same(product(g_.at(o_->optional_outputs.at(0)).shape), in(0) / channels, "statistics");
+      same(static_cast<std::int64_t>(o_->parameters.size()), 1, "no shift");
+    }
     if (o_->label == "instance_norm")
       same(product(g_.at(o_->optional_outputs.at(0)).shape), 2 * channels, "statistics");
   }
@@ -169,17 +247,24 @@ class label_rules {
     const dims x = shape_of(g_, xr), y = shape_of(g_, yr);
     const planner::storage& codes = g_.at(f.optional_outputs.at(0));
     EXPECT_EQ(codes.shape, y);
+    const bool cubes = o_->label.find("3d") != std::string::npos;
+    ASSERT_EQ(x.size(), cubes ? 4U : 3U);
     std::int64_t window = 1;
-    while (window * window * window < codes.window_taps)
+    while ((cubes ? window : 1) * window * window < codes.window_taps)
       ++window;
-    EXPECT_EQ(y, (dims{x[0] / window, x[1] / window, x[2] / window, x[3]}));
+    same((cubes ? window : 1) * window * window, codes.window_taps, "taps");
+    dims expected = x;
+    for (std::size_t i = 0; i + 1 < x.size(); ++i)
+      expected[i] /= window;
+    EXPECT_EQ(y, expected);
   }
 
   void scores(const op& f) const {
     const dims y = shape_of(g_, f.outputs[0]);
     ASSERT_EQ(y.size(), 3U);
-    same(in(0) * y[2], in(1) * y[1], "width");
+    same(in(0) * y[2], shared_keys_ * in(1) * y[1], "width");
     same(in(0) / y[1] % y[0], 0, "heads");
+    same(y[0] % shared_keys_, 0, "heads of keys");
     EXPECT_DOUBLE_EQ(f.flops, 2.0 * static_cast<double>(in(0) * y[2]) * batch());
   }
 
@@ -189,8 +274,8 @@ class label_rules {
     const dims d = g_.at(f.inputs[0].storage).shape;
     const std::int64_t heads = d.size() == 3 ? d[0] : 1;
     const std::int64_t keys = d.back(), rows = p / heads / keys;
-    same(v / keys, y / rows, "width");
-    EXPECT_DOUBLE_EQ(f.flops, 2.0 * static_cast<double>(rows * v) * batch());
+    same(shared_keys_ * v / keys, y / rows, "width");
+    EXPECT_DOUBLE_EQ(f.flops, 2.0 * static_cast<double>(rows * shared_keys_ * v) * batch());
   }
 
   void additive() const {
@@ -232,8 +317,8 @@ class label_rules {
   }
 
   void elementwise() const {
-    static const char* const labels[] = {"relu",    "gelu",    "tanh", "sigmoid",
-                                         "softmax", "dropout", "add",  "multiply"};
+    static const char* const labels[] = {"relu",    "relu6",   "gelu", "silu",     "tanh",  "sigmoid",
+                                         "softmax", "dropout", "add",  "multiply", "rotary"};
     const bool known = std::any_of(std::begin(labels), std::end(labels), [&](const std::string& l) {
       return o_->label == l || o_->label == l + "_backward";
     });
@@ -249,6 +334,7 @@ class label_rules {
   }
 
   const graph& g_;
+  std::int64_t shared_keys_;
   const op* o_ = nullptr;
   std::map<std::string, int> seen_;
 };

@@ -13,7 +13,7 @@
 
 #include "planned_graph.hpp"
 #include "planner/verify/validator.hpp"
-#include "stash/error.hpp"
+#include "tape_support.hpp"
 
 namespace stash::models {
 namespace {
@@ -22,27 +22,17 @@ using planner::need;
 using planner::op;
 using planner::op_kind;
 using planner::op_stage;
+using testing::alternatives;
+using testing::dense;
+using testing::end_in_loss;
 using testing::expect_reads_are_what_forward_saw;
 using testing::graph;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::label_rules;
+using testing::op_named;
+using testing::refusal;
 using testing::tensor_ref;
-
-const op& op_named(const graph& g, std::string_view name) {
-  for (const op& o : g.ops) {
-    if (o.name == name) return o;
-  }
-  throw std::out_of_range("no op " + std::string(name));
-}
-
-value dense(tape& t, const std::string& name, value x, std::int64_t outputs) {
-  return t.linear(name, {{x, t.parameter(name + "/weight", {outputs, t.shape(x).back()})}});
-}
-
-void end_in_loss(tape& t, value x) {
-  t.softmax_cross_entropy("loss", dense(t, "logits", x, 5), t.ids("labels", 1), 0);
-}
 
 // ---- in place --------------------------------------------------------------------------------------------
 
@@ -141,27 +131,13 @@ TEST(tape, volumes_need_not_be_cubes) {
 
 // ---- order and alternatives ------------------------------------------------------------------------------
 
-std::string reads_of(const graph& g, const planner::stash_alternative& a) {
-  std::string text = a.form + ":";
-  for (const planner::stash_read& r : a.reads)
-    text += " " + g.at(r.storage).name + "/" + std::string(to_string(r.what));
-  return text;
-}
-
-std::vector<std::string> alternatives(const graph& g, std::string_view name) {
-  std::vector<std::string> texts;
-  for (const planner::stash_alternative& a : op_named(g, name).alternatives)
-    texts.push_back(reads_of(g, a));
-  return texts;
-}
-
 TEST(tape, gradients_read_what_they_need_and_no_more) {
   using ::testing::ElementsAre;
   tape t("t");
   const weight table = t.parameter("table", {9, 6}), v = t.parameter("v", {6});
   value x = t.embedding("embedding", t.ids("words", 4), 0, 4, table);
   x = t.norm("norm", x, norm_kind::layer);
-  x = t.norm("norm_relu", dense(t, "a", x, 6), norm_kind::instance, true);
+  x = t.norm("norm_relu", dense(t, "a", x, 6), norm_kind::instance, activation::relu);
   const value m = t.multiply("product", t.sigmoid("sigmoid", dense(t, "b", x, 6)), x);
   const value keys = dense(t, "keys", m, 6);
   const value query = dense(t, "query", t.first_row("row", m), 6);
@@ -429,18 +405,6 @@ TEST(tape, gradients_of_random_networks_are_sums_over_paths) {
 }
 
 // ---- refusals --------------------------------------------------------------------------------------------
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    EXPECT_EQ(e.code(), errc::invalid_argument);
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 TEST(tape, refuses_what_does_not_fit) {
   tape t("t");
