@@ -75,6 +75,51 @@ planner::graph gpt2_medium_graph(std::int64_t batch, const graph_parameters& p) 
   return transformer_graph<gpt2, gpt2_medium>("gpt2_medium", batch, p);
 }
 
+template <tape (*build)(const image_options&)>
+planner::graph image_graph(const char* name, std::int64_t batch, const graph_parameters& p) {
+  refuse_size(name, "steps", p.steps);
+  refuse_size(name, "loss_chunk", p.loss_chunk);
+  image_options o;
+  if (p.side != 0) o.side = p.side;
+  return build(o).finish(batch, {p.relu_density});
+}
+
+planner::graph mobilenet_v2_graph(std::int64_t batch, const graph_parameters& p) {
+  return image_graph<mobilenet_v2>("mobilenet_v2", batch, p);
+}
+
+planner::graph efficientnet_b0_graph(std::int64_t batch, const graph_parameters& p) {
+  return image_graph<efficientnet_b0>("efficientnet_b0", batch, p);
+}
+
+planner::graph convnext_tiny_graph(std::int64_t batch, const graph_parameters& p) {
+  return image_graph<convnext_tiny>("convnext_tiny", batch, p);
+}
+
+planner::graph vit_b16_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("vit_b16", "steps", p.steps);
+  refuse_size("vit_b16", "loss_chunk", p.loss_chunk);
+  vit_options o;
+  if (p.side != 0) o.side = p.side;
+  return vit("vit_b16", o).finish(batch, {p.relu_density});
+}
+
+planner::graph unet2d_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("unet2d", "steps", p.steps);
+  refuse_size("unet2d", "loss_chunk", p.loss_chunk);
+  unet2d_options o;
+  if (p.side != 0) o.side = p.side;
+  return unet2d(o).finish(batch, {p.relu_density});
+}
+
+planner::graph llama_1b_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("llama_1b", "side", p.side);
+  llama_options o;
+  o.steps = steps_of(o, p);
+  o.loss_chunk = p.loss_chunk;
+  return llama("llama_1b", o).finish(batch, {p.relu_density});
+}
+
 constexpr model_info planned(std::string_view name, std::string_view description, graph_parameters sizes,
                              planner::graph (*make)(std::int64_t, const graph_parameters&),
                              std::int64_t side_unit = 1, std::int64_t most_steps = 0) {
@@ -85,6 +130,14 @@ constexpr model_info planned(std::string_view name, std::string_view description
   m.make_graph = make;
   m.side_unit = side_unit;
   m.most_steps = most_steps;
+  return m;
+}
+
+constexpr model_info square(std::string_view name, std::string_view description, std::int64_t side,
+                            planner::graph (*make)(std::int64_t, const graph_parameters&),
+                            std::int64_t side_unit = 1) {
+  model_info m = planned(name, description, {side, 0, 0.5}, make, side_unit);
+  m.default_input = {side, side, 3};
   return m;
 }
 
@@ -148,6 +201,12 @@ constexpr model_info models[] = {
             1, 512),
     planned("gpt2_small", "GPT-2 small (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_small_graph, 1, 1024),
     planned("gpt2_medium", "GPT-2 medium (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_medium_graph, 1, 1024),
+    planned("llama_1b", "Llama 3.2 1B (Grattafiori et al., 2024)", {0, 1024, 0.5}, llama_1b_graph),
+    square("mobilenet_v2", "MobileNetV2 (Sandler et al., 2018)", 224, mobilenet_v2_graph),
+    square("efficientnet_b0", "EfficientNet-B0 (Tan and Le, 2019)", 224, efficientnet_b0_graph),
+    square("convnext_tiny", "ConvNeXt-T (Liu et al., 2022)", 224, convnext_tiny_graph, 32),
+    square("vit_b16", "Vision transformer B/16 (Dosovitskiy et al., 2020)", 224, vit_b16_graph, 16),
+    square("unet2d", "2D U-Net with batch norm and SiLU (Ronneberger et al., 2015)", 256, unet2d_graph, 16),
 };
 
 }  // namespace

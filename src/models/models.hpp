@@ -19,7 +19,7 @@ struct input_shape {
 
 /// Sizes of a network that gives its training graph. 0: the network's own.
 struct graph_parameters {
-  std::int64_t side = 0;   ///< of a cubic image
+  std::int64_t side = 0;   ///< of a cubic or square image
   std::int64_t steps = 0;  ///< time steps, length of a sequence
   double relu_density = 0.5;
   std::int64_t loss_chunk = 0;  ///< positions of a sequence whose logits exist at once; 0: all
@@ -29,7 +29,7 @@ struct graph_parameters {
 struct model_info {
   std::string_view name;         ///< as on the command line
   std::string_view description;  ///< one line, with the paper
-  input_shape default_input;     ///< networks with `build`
+  input_shape default_input;     ///< networks of two-dimensional images
   std::int64_t default_classes = 1000;
   bool trainable = false;  ///< the CPU executor runs all its ops and it learns small images
   planner::network (*build)(input_shape input, std::int64_t classes) = nullptr;

@@ -20,6 +20,37 @@ struct unet3d_options {
 };
 tape unet3d(const unet3d_options& options);
 
+/// 2D U-Net (Ronneberger et al., 2015) on square images, padded: five resolutions, two convolutions with
+/// batch norm and SiLU at each. One label per pixel.
+struct unet2d_options {
+  std::int64_t side = 256;  ///< a multiple of 16
+  std::int64_t channels = 3;
+  std::int64_t classes = 2;
+  std::int64_t base_filters = 64;
+};
+tape unet2d(const unet2d_options& options);
+
+/// Classifiers of square images of three channels.
+struct image_options {
+  std::int64_t side = 224;
+  std::int64_t classes = 1000;
+};
+tape mobilenet_v2(const image_options& options);     ///< Sandler et al., 2018
+tape efficientnet_b0(const image_options& options);  ///< Tan and Le, 2019
+tape convnext_tiny(const image_options& options);    ///< Liu et al., 2022; the side is a multiple of 32
+
+/// Vision transformer (Dosovitskiy et al., 2020): a class token, then one row per patch. B/16 is the default.
+struct vit_options {
+  std::int64_t side = 224;  ///< a multiple of `patch`
+  std::int64_t patch = 16;
+  std::int64_t classes = 1000;
+  std::int64_t width = 768;
+  std::int64_t layers = 12;
+  std::int64_t heads = 12;
+  double dropout = 0;
+};
+tape vit(const char* name, const vit_options& options);
+
 /// LSTM language model (Zaremba et al., 2014; the large one is the default) with an embedding as wide as the
 /// hidden state and dropout between layers.
 struct lstm_lm_options {
@@ -66,5 +97,19 @@ tape bert(const char* name, const transformer_options& options);
 transformer_options gpt2_small();
 transformer_options gpt2_medium();
 tape gpt2(const char* name, const transformer_options& options);
+
+/// Llama (Grattafiori et al., 2024): root-mean-square norms, rotary positions, groups of queries that share
+/// keys and values, gated perceptrons, logits tied to the embedding. Llama 3.2 1B is the default.
+struct llama_options {
+  std::int64_t vocabulary = 128'256;
+  std::int64_t width = 2048;
+  std::int64_t layers = 16;
+  std::int64_t heads = 32;
+  std::int64_t key_heads = 8;  ///< of keys and of values
+  std::int64_t feed_forward = 8192;
+  std::int64_t steps = 1024;    ///< sequence length
+  std::int64_t loss_chunk = 0;  ///< positions whose logits exist at once; 0: all
+};
+tape llama(const char* name, const llama_options& options);
 
 }  // namespace stash::models

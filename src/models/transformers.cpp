@@ -3,15 +3,12 @@
 
 #include <string>
 
+#include "models/map_blocks.hpp"
 #include "models/planned.hpp"
+#include "stash/error.hpp"
 
 namespace stash::models {
 namespace {
-
-value dense(tape& t, const std::string& name, value x, std::int64_t outputs) {
-  const weight w = t.parameter(name + "/weight", {outputs, t.shape(x).back()});
-  return t.linear(name, {{x, w}}, t.parameter(name + "/bias", {outputs}));
-}
 
 // A sub-layer ends with a projection and dropout; what it is added to is the caller's.
 value attention(tape& t, const std::string& name, value x, const transformer_options& o) {
@@ -31,6 +28,11 @@ value perceptron(tape& t, const std::string& name, value x, const transformer_op
 
 value layer_norm(tape& t, const std::string& name, value x) {
   return t.norm(name, x, norm_kind::layer);
+}
+
+value block_after_norms(tape& t, const std::string& name, value x, const transformer_options& o) {
+  x = t.add(name + "/add1", x, attention(t, name + "/attention", layer_norm(t, name + "/norm1", x), o));
+  return t.add(name + "/add2", x, perceptron(t, name + "/mlp", layer_norm(t, name + "/norm2", x), o));
 }
 
 void word_loss(tape& t, const std::string& name, value x, weight w, weight bias,
@@ -101,12 +103,31 @@ tape gpt2(const char* name, const transformer_options& o) {
   const weight positions = t.parameter("positions/weight", {o.positions, o.width});
   value x = t.embedding("embedding", t.ids("words", o.steps), 0, o.steps, words);
   x = t.dropout("embedding/dropout", t.add_positions("positions", x, positions), o.dropout);
-  for (std::int64_t l = 1; l <= o.layers; ++l) {
-    const std::string layer = fmt::format("layer{}", l);
-    x = t.add(layer + "/add1", x, attention(t, layer + "/attention", layer_norm(t, layer + "/norm1", x), o));
-    x = t.add(layer + "/add2", x, perceptron(t, layer + "/mlp", layer_norm(t, layer + "/norm2", x), o));
-  }
+  for (std::int64_t l = 1; l <= o.layers; ++l)
+    x = block_after_norms(t, fmt::format("layer{}", l), x, o);
   word_loss(t, "loss", layer_norm(t, "norm", x), words, {}, o);
+  return t;
+}
+
+tape vit(const char* name, const vit_options& o) {
+  if (o.patch < 1 || o.side < o.patch || o.side % o.patch != 0) {
+    throw error(errc::invalid_argument,
+                fmt::format("{}: side: expected a multiple of {}, got {}", name, o.patch, o.side));
+  }
+  transformer_options blocks;
+  blocks.width = o.width;
+  blocks.heads = o.heads;
+  blocks.dropout = o.dropout;
+  tape t(name);
+  value x = t.image("input", {o.side, o.side, 3});
+  x = conv_with_bias(t, "patches", x, o.width, o.patch, {.stride = o.patch});
+  const std::int64_t rows = t.shape(x)[0] * t.shape(x)[1];
+  x = t.class_token("token", t.reshape(x, {rows, o.width}), t.parameter("token/weight", {o.width}));
+  x = t.add_positions("positions", x, t.parameter("positions/weight", {rows + 1, o.width}));
+  x = t.dropout("positions/dropout", x, o.dropout);
+  for (std::int64_t l = 1; l <= o.layers; ++l)
+    x = block_after_norms(t, fmt::format("layer{}", l), x, blocks);
+  class_loss(t, "classifier", t.first_row("row", layer_norm(t, "norm", x)), o.classes);
   return t;
 }
 

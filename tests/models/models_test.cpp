@@ -354,7 +354,7 @@ TEST(models, registry) {
     EXPECT_FALSE(info.trainable && has_lrn);
     EXPECT_EQ(has_lrn, info.name == "alexnet_lrn");
   }
-  EXPECT_EQ(names.size(), 24U);
+  EXPECT_EQ(names.size(), 30U);
 }
 
 TEST(models, trainable_ones_take_small_images) {

@@ -66,8 +66,42 @@ transformer_options small_transformer(std::int64_t chunk) {
   return o;
 }
 
+vit_options small_vit() {
+  vit_options o;
+  o.side = 8;
+  o.patch = 4;
+  o.classes = 5;
+  o.width = 16;
+  o.layers = 2;
+  o.heads = 4;
+  return o;
+}
+
+llama_options small_llama(std::int64_t chunk) {
+  return {.vocabulary = 60,
+          .width = 16,
+          .layers = 2,
+          .heads = 4,
+          .key_heads = 2,
+          .feed_forward = 24,
+          .steps = 8,
+          .loss_chunk = chunk};
+}
+
+// Heads of queries for each head of keys.
+std::int64_t shared_keys(const graph& g) {
+  return g.name == "llama" ? 2 : g.name == "llama_1b" ? 4 : 1;
+}
+
 std::vector<tape> small_ones() {
   return {unet3d(small_unet()),
+          unet2d({.side = 32, .channels = 3, .classes = 2, .base_filters = 2}),
+          mobilenet_v2({.side = 32, .classes = 5}),
+          efficientnet_b0({.side = 32, .classes = 5}),
+          convnext_tiny({.side = 32, .classes = 5}),
+          vit("vit", small_vit()),
+          llama("llama", small_llama(0)),
+          llama("llama", small_llama(3)),
           lstm_lm(small_lm(0)),
           lstm_lm(small_lm(2)),
           seq2seq(small_seq2seq(0)),
@@ -84,11 +118,11 @@ TEST(planned, shapes_and_reads_follow_the_labels) {
     const graph g = t.finish(3);
     SCOPED_TRACE(g.name);
     planner::check_graph(g);
-    for (const auto& [label, count] : label_rules(g).run())
+    for (const auto& [label, count] : label_rules(g, shared_keys(g)).run())
       labels.insert(label);
     expect_reads_are_what_forward_saw(g);
   }
-  EXPECT_EQ(labels.size(), 44U);
+  EXPECT_EQ(labels.size(), 74U);
 }
 
 TEST(planned, full_size_ones_too) {
@@ -98,7 +132,7 @@ TEST(planned, full_size_ones_too) {
     const graph g = default_graph(info, 2);
     EXPECT_EQ(g.name, info.name);
     planner::check_graph(g);
-    label_rules(g).run();
+    label_rules(g, shared_keys(g)).run();
     expect_reads_are_what_forward_saw(g);
   }
 }

@@ -17,7 +17,8 @@ from command import STASH, CommandTest, catches_interrupts, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
-         "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium"]
+         "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium",
+         "llama_1b", "mobilenet_v2", "efficientnet_b0", "convnext_tiny", "vit_b16", "unet2d"]
 DEEP = ["resnet1001", "resnet1517", "resnet2000"]  # planned in minutes
 COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train", "compare", "bench", "layout",
             "sweep", "max-batch", "reproduce"]
@@ -212,6 +213,8 @@ class Networks(CommandTest):
         self.assertRegex(lines[0], r"28x28x1 .*\d+ parameters +trains")
         self.assertRegex(lines[7], r"224x224x3 +138357544 parameters +plans")
         self.assertRegex(lines[NAMES.index("unet3d")], r"144\^3 +\d+ parameters +plans")
+        self.assertRegex(lines[NAMES.index("mobilenet_v2")], r"224x224x3 +3504872 parameters +plans")
+        self.assertRegex(lines[NAMES.index("llama_1b")], r"1024 steps +1235814400 parameters +plans")
         self.assertRegex(lines[NAMES.index("gpt2_small")], r"1024 steps +124439808 parameters +plans")
 
     def test_a_full_disk_is_noticed(self):
@@ -238,15 +241,18 @@ class Graph(CommandTest):
         self.assertIn(0.25, [s.get("density") for s in graph["storages"]])
 
     def test_side_and_steps_change_the_graph(self):
-        for name, option, value, shape in [("unet3d", "--side", 24, [24, 24, 24, 4]), ("lstm_lm", "--steps", 7, [7])]:
+        for name, option, value, shape in [("unet3d", "--side", 24, [24, 24, 24, 4]), ("lstm_lm", "--steps", 7, [7]),
+                                          ("unet2d", "--side", 48, [48, 48, 3])]:
             self.done("graph", name, "--batch", 2, option, value, "-o", "graph.json")
             storages = self.read_json("graph.json")["storages"]
             self.assertEqual(next(s["shape"] for s in storages if s["role"] in ("image", "label")), shape)
         for name, option, kind in [("lenet", "--side", "volumes"), ("lenet", "--steps", "sequences"),
                                    ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
-                                   ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
+                                   ("bert_base", "--input", "images"), ("unet3d", "--classes", "images"),
+                                   ("vit_b16", "--input", "forward graph"), ("vit_b16", "--steps", "sequences")]:
             self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
         self.refused("graph", "unet3d", "--side", 20, says="--side: expected a multiple of 8")
+        self.refused("graph", "vit_b16", "--side", 225, says="--side: expected a multiple of 16")
         self.refused("graph", "bert_base", "--steps", 513, says="--steps: expected at most the 512 positions")
 
     def test_sizes_beyond_all_arithmetic_are_refused(self):
@@ -340,7 +346,8 @@ class Plan(CommandTest):
         return figures
 
     def test_every_network_and_policy(self):
-        sizes = {"unet3d": ["--side", 32], "seq2seq": ["--steps", 8], "lstm_lm": ["--steps", 8]}
+        sizes = {"unet3d": ["--side", 32], "seq2seq": ["--steps", 8], "lstm_lm": ["--steps", 8],
+                 "llama_1b": ["--steps", 64]}
         for name in NAMES:
             if name in DEEP:
                 continue

@@ -82,9 +82,10 @@ void check_growth(const options& o) {
   const bool side = o.grow == "side" && info.default_parameters.side == 0;
   const bool steps = o.grow == "steps" && info.default_parameters.steps == 0;
   if (side || steps) {
-    throw error(errc::invalid_argument,
-                fmt::format("--grow: expected batch, or a network of {}, got {} of {}",
-                            side ? "volumes" : "sequences", o.grow, o.source.name));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("--grow: expected batch, or a network of {}, got {} of {}",
+                    side ? "volumes or images that is only planned" : "sequences", o.grow, o.source.name));
   }
 }
 

@@ -23,7 +23,7 @@ namespace stash::tools {
 namespace {
 
 std::string size_of_input(const models::model_info& m) {
-  if (m.build != nullptr)
+  if (m.default_input.height > 0)
     return fmt::format("{}x{}x{}", m.default_input.height, m.default_input.width, m.default_input.channels);
   const models::graph_parameters& p = m.default_parameters;
   return p.side > 0 ? fmt::format("{}^3", p.side) : fmt::format("{} steps", p.steps);
@@ -36,7 +36,7 @@ void add_networks(CLI::App& app, action& chosen) {
   command->callback([&chosen] {
     chosen = [] {
       for (const models::model_info& m : models::all()) {
-        fmt::print("{:<14} {:>11} {:>12} parameters  {:<9} {}\n", m.name, size_of_input(m),
+        fmt::print("{:<15} {:>11} {:>12} parameters  {:<9} {}\n", m.name, size_of_input(m),
                    models::parameter_count(m), m.trainable ? "trains" : "plans", m.description);
       }
       return 0;

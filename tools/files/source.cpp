@@ -131,7 +131,10 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       ->type_name("N")
       ->check(whole_number(1, 1'000'000));
   command
-      .add_option("--side", side, "edge of a cubic image (networks of volumes; default: the network's own)")
+      .add_option(
+          "--side", side,
+          "edge of a cubic or square image (networks of volumes, and of images that are only planned; "
+          "default: the network's own)")
       ->type_name("N")
       ->check(whole_number(1, 65536));
   command
@@ -230,8 +233,9 @@ planner::graph graph_source::named() const {
   const models::model_info& info = find_network(name);
   if (info.make_graph != nullptr) {
     const std::string got = fmt::format("got {}", shortened(name));
-    refuse({"--input", "--classes", "--fused-update"}, "a network of images, " + got);
-    if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
+    refuse({"--input", "--classes", "--fused-update"}, "a network of images that is a forward graph, " + got);
+    if (info.default_parameters.side == 0)
+      refuse({"--side"}, "a network of volumes or images that is only planned, " + got);
     if (info.default_parameters.steps == 0)
       refuse({"--steps", "--loss-chunk"}, "a network of sequences, " + got);
     if (side % info.side_unit != 0) {
@@ -246,7 +250,8 @@ planner::graph graph_source::named() const {
     return info.make_graph(batch, {side, steps, density, loss_chunk});
   }
   refuse({"--side", "--steps", "--loss-chunk"},
-         fmt::format("a network of volumes or sequences, got {}", shortened(name)));
+         fmt::format("a network that is only planned, of volumes, images or sequences, got {}",
+                     shortened(name)));
   const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
   planner::training_graph_options options;
   options.relu_density = density;
