@@ -99,10 +99,11 @@ std::string recompute_reason(const std::vector<stash_choice>& choices, const gra
                      : g.op_at(r.ops[0]).kind == op_kind::batch_norm
                          ? std::string("computed again from the kept input of the norm")
                          : fmt::format("computed again from the kept input of {}", ops);
-  const bool masked = c.stored.kind == encoding_kind::sign_mask;
-  text += masked       ? ", gated by one bit per value"
-          : kept.exact ? ", bit for bit"
-                       : ", as exactly as that is kept";
+  const bool gated = g.op_at(r.ops.back()).kind == op_kind::batch_norm;
+  text += adds_mask(c) && gated ? ", gated by one bit per value"
+          : kept.exact          ? ", bit for bit"
+                                : ", as exactly as that is kept";
+  if (adds_mask(c) && !gated) text += "; a mask says where the gradient passes";
   if (options.model) {
     const auto times = std::count_if(readers.begin(), readers.end(), [&](const reader& x) {
       return !reads_directly(g.op_at(x.op).kind, x.what, c, x.whole);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/explain_names.hpp"
+#include "planner/graph/needs.hpp"
 #include "planner/memory/options.hpp"
 #include "planner/plan.hpp"
 
@@ -23,7 +24,7 @@ std::string form_on_device(const stash_choice& c) {
     case stash_kind::encoded:
       return to_string(c.stored);
     case stash_kind::recompute:
-      return c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute";
+      return adds_mask(c) ? "recompute+" + to_string(c.stored) : "recompute";
   }
   return "";
 }

@@ -41,13 +41,13 @@ enum class stash_kind : std::uint8_t {
   none,       ///< backward does not need it
   raw,        ///< the dense buffer stays
   encoded,    ///< `stored` holds it
-  recompute,  ///< computed again from other storages by `recipe`; `stored` may add a sign_mask
+  recompute,  ///< computed again from other storages by `recipe`; `stored` may add a mask
 };
 std::string_view to_string(stash_kind kind) noexcept;
 
 struct stash_choice {
   stash_kind kind = stash_kind::none;
-  encoding stored;                ///< kind encoded; recompute: sign_mask or shape_only
+  encoding stored;                ///< kind encoded; recompute: sign_mask, range_mask or shape_only
   std::int32_t recipe = -1;       ///< kind recompute: number in graph::recipes
   std::int64_t bytes_before = 0;  ///< dense
   std::int64_t bytes_after = 0;   ///< kept bytes, slot margin included
@@ -83,7 +83,7 @@ enum class step_kind : std::uint8_t {
   run,        ///< execute an op
   encode,     ///< inputs {dense}, outputs {encoded}
   decode,     ///< inputs {encoded}, outputs {dense}
-  recompute,  ///< op = one of a recipe's; inputs {its dense inputs[, encoded sign mask of the target]},
+  recompute,  ///< op = one of a recipe's; inputs {its dense inputs[, for a norm the target's sign mask]},
               ///< outputs {its dense output}; in place if equal
   copy_out,   ///< begins to copy inputs {kept form} to outputs {host}
   wait_out,   ///< the same operands: the copy has ended, the device's bytes may be used for something else

@@ -67,9 +67,9 @@ TEST(tape_attention, rotary_reads_nothing_and_works_in_place) {
 TEST(tape_attention, rotary_of_a_value_that_others_read_can_be_computed_again) {
   tape t("t");
   const value x = dense(t, "x", t.image("input", {3, 4}), 12);
-  const value y = t.add("add", x, dense(t, "y", t.rotary("rotary", x, 3), 12));
+  const value y = t.multiply("product", x, dense(t, "y", t.rotary("rotary", x, 3), 12));
   end_in_loss(t, t.first_row("row", y));
-  EXPECT_EQ(recomputed(t.finish(2)), std::set<std::string>{"rotary"});
+  EXPECT_TRUE(recomputed(t.finish(2)).contains("rotary"));
 }
 
 TEST(tape_attention, a_norm_by_the_root_mean_square_has_a_scale_only) {

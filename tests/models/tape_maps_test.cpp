@@ -153,8 +153,8 @@ TEST(tape_maps, relu6_reads_the_range_of_its_output) {
 TEST(tape_maps, relu6_of_a_value_that_others_read_can_be_computed_again) {
   tape t("t");
   const value x = conv(t, "stem", t.image("input", {4, 4, 3}), {6, 3, 1, 1});
-  const graph g = ended(t, t.add("add", x, t.relu6("relu6", x)));
-  EXPECT_EQ(recomputed(g), std::set<std::string>{"relu6"});
+  const graph g = ended(t, t.multiply("product", x, t.relu6("relu6", x)));
+  EXPECT_TRUE(recomputed(g).contains("relu6"));
 }
 
 TEST(tape_maps, squeeze_and_excitation_reads_map_and_factors) {

@@ -54,7 +54,7 @@ inline std::vector<std::string> alternatives(const graph& g, std::string_view na
 /// Names of the storages that can be computed again.
 inline std::set<std::string> recomputed(const graph& g) {
   std::set<std::string> names;
-  for (const auto& rule : g.recompute)
+  for (const auto& rule : g.recipes)
     names.insert(g.at(rule.target).name);
   return names;
 }

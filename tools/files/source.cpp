@@ -476,8 +476,8 @@ std::string form_name(const planner::stash_choice& c) {
     case planner::stash_kind::encoded:
       return to_string(c.stored) + on_host;
     case planner::stash_kind::recompute:
-      return (c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute") +
-             std::string(on_host);
+      return (c.stored.kind == encoding_kind::shape_only ? "recompute" : "recompute+" + to_string(c.stored)) +
+             on_host;
   }
   return "";
 }

@@ -88,6 +88,11 @@ bool encoded_serves(const encoding& e, need what) noexcept {
 
 }  // namespace
 
+bool adds_mask(const stash_choice& c) noexcept {
+  return c.kind == stash_kind::recompute &&
+         (c.stored.kind == encoding_kind::sign_mask || c.stored.kind == encoding_kind::range_mask);
+}
+
 void kept_sources::add(const stash_choice& source) noexcept {
   // What is computed again itself is not kept.
   values = values && serves(source, need::value, nullptr);
@@ -105,9 +110,9 @@ bool serves(const stash_choice& c, need what, const kept_sources* sources) noexc
       return encoded_serves(c.stored, what);
     case stash_kind::recompute: {
       if (sources == nullptr || !sources->values) return false;
-      const bool masked = c.stored.kind == encoding_kind::sign_mask;
       if (what == need::exact_value) return sources->exact;
-      if (what == need::sign) return masked || sources->exact;
+      if (what == need::sign) return c.stored.kind == encoding_kind::sign_mask || sources->exact;
+      if (what == need::range) return c.stored.kind == encoding_kind::range_mask || sources->exact;
       if (what == need::fine_value) return sources->fine_values;
       return what == need::value;
     }
@@ -116,9 +121,7 @@ bool serves(const stash_choice& c, need what, const kept_sources* sources) noexc
 }
 
 bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) noexcept {
-  const bool kept_bytes = c.kind == stash_kind::encoded ||
-                          (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask);
-  if (!kept_bytes) return false;
+  if (c.kind != stash_kind::encoded && !adds_mask(c)) return false;
   const encoding_kind e = c.stored.kind;
   switch (what) {
     case need::window:

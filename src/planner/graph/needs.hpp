@@ -40,6 +40,9 @@ bool kept_sparsely(const stash_choice& c) noexcept;
 /// Whether a kept form gives back the source bits: raw, or a lossless value encoding.
 bool kept_exactly(const stash_choice& c) noexcept;
 
+/// Whether one bit or two are kept per value in addition to what a map is computed again from.
+bool adds_mask(const stash_choice& c) noexcept;
+
 /// What the kept forms of a recipe's sources have in common.
 struct kept_sources {
   bool values = true;       ///< all give values

@@ -376,11 +376,21 @@ class enumerator {
     for (const std::int32_t number : recipes_of_[index(id)]) {
       const recipe& r = g_.recipes[index(number)];
       add(stash_kind::recompute, nothing, number);
-      // One bit per value instead of exact sources: the zeros of the ReLU in a norm.
-      if (r.ops.size() == 1 && g_.op_at(r.ops[0]).kind == op_kind::batch_norm)
-        add(stash_kind::recompute, mask, number);
+      // Instead of exact sources: the zeros of the ReLU in a norm, or what readers want to know of bits
+      // alone.
+      if (is_gated(r) || has(readers, need::sign)) add(stash_kind::recompute, mask, number);
+      if (!is_gated(r) && has(readers, need::range)) {
+        encoding range;
+        range.kind = encoding_kind::range_mask;
+        add(stash_kind::recompute, range, number);
+      }
     }
     return result;
+  }
+
+  // Whether a sign mask sets values to zero where the recipe's sources have lost the signs.
+  bool is_gated(const recipe& r) const {
+    return r.ops.size() == 1 && g_.op_at(r.ops[0]).kind == op_kind::batch_norm;
   }
 
   // What the user says of this tensor.
@@ -440,6 +450,8 @@ class enumerator {
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
         if (again == nullptr) continue;
+        const bool reads_bits = r.what == need::sign || r.what == need::range;
+        if (reads_bits && !sources.exact && !is_gated(*again)) return;
         for (std::size_t o = 0; o + 1 < again->ops.size(); ++o)
           current.codec_bytes += g_.at(g_.op_at(again->ops[o]).outputs[0].storage).bytes(g_.batch);
         for (const storage_id s : again->sources) {
@@ -449,8 +461,8 @@ class enumerator {
         }
       }
       // A mask in addition to an exactly kept source would be paid for twice.
-      const bool masked = again != nullptr && choice.stored.kind == encoding_kind::sign_mask;
-      if (masked && sources.exact && !has(readers[k], need::sign)) return;
+      const bool masked = adds_mask(choice);
+      if (masked && sources.exact && !has(readers[k], need::sign) && !has(readers[k], need::range)) return;
       if (choice.kind == stash_kind::encoded || masked) {
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         add_time(c.storages[k], true);

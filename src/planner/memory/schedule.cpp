@@ -176,9 +176,7 @@ class pass {
     for (const auto& [s, number] : done) {
       const stash_choice& c = choice(s);
       if (c.kind == stash_kind::raw || g_.at(s).role != storage_role::feature_map) continue;
-      const bool stores = c.kind == stash_kind::encoded ||
-                          (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask);
-      if (stores) {
+      if (c.kind == stash_kind::encoded || adds_mask(c)) {
         step st;
         st.kind = step_kind::encode;
         st.storage = s;
@@ -286,7 +284,8 @@ class pass {
             g_.at(in.storage).bytes(g_.batch) == g_.at(out).bytes(g_.batch))
           in_place = st.inputs.back();
       }
-      if (out == target && kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
+      const bool gates = out == target && o.kind == op_kind::batch_norm && adds_mask(choice(target));
+      if (gates) st.inputs.push_back(kept_[index(target)]);
       const buffer_id b = in_place >= 0 ? in_place : new_dense(out);
       st.outputs = {b};
       finish(std::move(st));

@@ -170,10 +170,7 @@ class maker {
     }
   }
 
-  bool stores(const stash_choice& c) const {
-    return c.kind == stash_kind::encoded ||
-           (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask);
-  }
+  bool stores(const stash_choice& c) const { return c.kind == stash_kind::encoded || adds_mask(c); }
 
   std::int32_t born(const kept_form& form) const {
     const storage& st = g_.at(form.storage);

@@ -129,7 +129,8 @@ std::optional<std::int64_t> slot_bytes(const encoding& e, const storage& s, std:
 
 std::optional<encoding> stored_form(const stash_choice& c) noexcept {
   if (c.kind == stash_kind::encoded) return c.stored;
-  if (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask) return c.stored;
+  const bool mask = c.stored.kind == encoding_kind::sign_mask || c.stored.kind == encoding_kind::range_mask;
+  if (c.kind == stash_kind::recompute && mask) return c.stored;
   return std::nullopt;
 }
 

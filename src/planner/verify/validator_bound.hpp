@@ -100,11 +100,12 @@ struct legal_form {
   encoding stored;
   std::int64_t kept = 0;              ///< rounded up to the alignment of buffers
   double overflow = 0.0;              ///< bytes of the overflow arena that are there for it
+  bool gated = false;                 ///< its mask sets zeros in what is computed again
   const recipe* again = nullptr;      ///< by which it is computed again
   std::vector<std::int32_t> sources;  ///< its sources, counted as in the group of choices
   bool stores() const noexcept {
     return kind == stash_kind::encoded ||
-           (kind == stash_kind::recompute && stored.kind == encoding_kind::sign_mask);
+           (kind == stash_kind::recompute && stored.kind != encoding_kind::shape_only);
   }
 };
 
@@ -163,11 +164,12 @@ class legal_set {
     return rules_allow(p_.tensors, s.name, form);
   }
   bool value_format_allowed(storage_id s, value_format f) const;
+  bool gates(const recipe& r) const;
 
   const plan& p_;
   const graph& g_;
   bool moves_ = false;
-  std::vector<char> stashed_, stays_, fine_;
+  std::vector<char> stashed_, stays_, fine_, signs_, ranges_;
   std::vector<dense_life> lives_;
   std::vector<std::vector<std::int32_t>> recipes_of_;
 };

@@ -75,6 +75,10 @@ bool takes_signs(op_kind kind, encoding_kind stored) {
   }
 }
 
+bool takes_ranges(op_kind kind) {
+  return kind == op_kind::relu6_backward || kind == op_kind::generic;
+}
+
 access read_encoded(const op& o, const stash_read& r, const encoding& e) {
   const bool whole = r.slice.whole();
   switch (r.what) {
@@ -86,10 +90,8 @@ access read_encoded(const op& o, const stash_read& r, const encoding& e) {
       return e.kind == encoding_kind::relu_pool ? access::direct : access::illegal;
     case need::range:
       if (is_sparse(e) && e.values == value_format::source) return access::decoded;
-      return e.kind == encoding_kind::range_mask && whole &&
-                     (o.kind == op_kind::relu6_backward || o.kind == op_kind::generic)
-                 ? access::direct
-                 : access::illegal;
+      return e.kind == encoding_kind::range_mask && whole && takes_ranges(o.kind) ? access::direct
+                                                                                  : access::illegal;
     case need::sign:
       if (whole && takes_signs(o.kind, e.kind)) return access::direct;
       return is_sparse(e) || e.kind == encoding_kind::cast ? access::decoded : access::illegal;
@@ -152,6 +154,8 @@ legal_set::legal_set(const plan& p)
       stashed_(g_.storages.size(), 0),
       stays_(g_.storages.size(), 0),
       fine_(g_.storages.size(), 0),
+      signs_(g_.storages.size(), 0),
+      ranges_(g_.storages.size(), 0),
       lives_(g_.storages.size()),
       recipes_of_(g_.storages.size()) {
   moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
@@ -173,6 +177,8 @@ legal_set::legal_set(const plan& p)
       for (const stash_read& r : a.reads) {
         stashed_[static_cast<std::size_t>(r.storage)] = 1;
         if (r.what == need::fine_value) fine_[static_cast<std::size_t>(r.storage)] = 1;
+        if (r.what == need::sign) signs_[static_cast<std::size_t>(r.storage)] = 1;
+        if (r.what == need::range) ranges_[static_cast<std::size_t>(r.storage)] = 1;
       }
     }
   }
@@ -211,6 +217,10 @@ std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
 
 bool legal_set::value_format_allowed(storage_id s, value_format f) const {
   return policy_allows_values(p_, f) || (at(fine_, s) != 0 && stands_for_narrower(p_, f));
+}
+
+bool legal_set::gates(const recipe& r) const {
+  return r.ops.size() == 1 && at(g_.ops, r.ops[0]).kind == op_kind::batch_norm;
 }
 
 std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, double margin) const {
@@ -291,13 +301,16 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
     form.kind = stash_kind::recompute;
     form.stored.kind = encoding_kind::shape_only;
     form.again = &at(g_.recipes, number);
+    form.gated = gates(*form.again);
     list.push_back(form);
-    if (form.again->ops.size() == 1 && at(g_.ops, form.again->ops[0]).kind == op_kind::batch_norm &&
-        !integers) {
-      form.stored = mask;
-      form.kept = round_up(std::max<std::int64_t>(0, bytes_of(mask)));
-      list.push_back(form);
-    }
+    const auto add_masked = [&](const encoding& e) {
+      legal_form masked = form;
+      masked.stored = e;
+      masked.kept = round_up(std::max<std::int64_t>(0, bytes_of(e)));
+      list.push_back(masked);
+    };
+    if (!integers && (form.gated || at(signs_, id) != 0)) add_masked(mask);
+    if (!integers && !form.gated && at(ranges_, id) != 0) add_masked(range);
   }
   return list;
 }
@@ -320,18 +333,22 @@ access legal_set::read(const op& o, const stash_read& r, const legal_form& f, co
       break;
   }
   if (!sources.values) return access::illegal;
-  const bool masked = f.stored.kind == encoding_kind::sign_mask;
+  const encoding_kind mask = f.stored.kind;
+  const access from_values = sources.exact ? access::recomputed : access::illegal;
   switch (r.what) {
     case need::exact_value:
-      return sources.exact ? access::recomputed : access::illegal;
+      return from_values;
     case need::fine_value:
       return sources.fine_values ? access::recomputed : access::illegal;
     case need::value:
       return access::recomputed;
     case need::sign:
-      if (!masked) return sources.exact ? access::recomputed : access::illegal;
-      return r.slice.whole() && takes_signs(o.kind, encoding_kind::sign_mask) ? access::direct
-                                                                              : access::recomputed;
+      if (mask != encoding_kind::sign_mask) return from_values;
+      if (r.slice.whole() && takes_signs(o.kind, mask)) return access::direct;
+      return f.gated ? access::recomputed : from_values;
+    case need::range:
+      if (mask == encoding_kind::range_mask && r.slice.whole() && takes_ranges(o.kind)) return access::direct;
+      return from_values;
     default:
       return access::illegal;
   }

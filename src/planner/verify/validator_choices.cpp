@@ -214,12 +214,13 @@ class choice_checker {
     }
     for (const storage_id source : r->sources)
       if (!keeps_values(at(p_.choices, source))) illegal(s, "a recipe needs kept sources");
+    const bool norm = at(g_.ops, r->ops.back()).kind == op_kind::batch_norm;
     if (c.stored.kind == encoding_kind::sign_mask) {
-      if (r->ops.size() != 1 || at(g_.ops, r->ops[0]).kind != op_kind::batch_norm) {
-        illegal(s, "only the output of a norm and its ReLU can be gated by a mask");
-      }
+      if (norm && r->ops.size() != 1) illegal(s, "only a norm and its ReLU alone can be gated by a mask");
+    } else if (c.stored.kind == encoding_kind::range_mask) {
+      if (norm) illegal(s, "a norm and its ReLU are gated by signs");
     } else if (c.stored.kind != encoding_kind::shape_only) {
-      illegal(s, "recompute stores a sign mask or nothing");
+      illegal(s, "recompute stores a mask or nothing");
     }
   }
 
@@ -265,8 +266,10 @@ class choice_checker {
         return all([](const stash_choice& x) { return has_16_bits(x.stored.values); });
       case need::sign:
         return c.stored.kind == encoding_kind::sign_mask || all(keeps_exact_values);
+      case need::range:
+        return c.stored.kind == encoding_kind::range_mask || all(keeps_exact_values);
       case need::exact_value:
-        return c.stored.kind != encoding_kind::sign_mask && all(keeps_exact_values);
+        return all(keeps_exact_values);
       default:
         return false;
     }

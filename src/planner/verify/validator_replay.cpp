@@ -540,8 +540,8 @@ class replayer {
   bool is_gated(const step& s) const {
     const stash_choice& c = at(p_.choices, s.storage);
     return c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask &&
-           in_range(c.recipe, g_.recipes) && at(g_.recipes, c.recipe).target == s.storage &&
-           at(g_.recipes, c.recipe).ops.back() == s.op;
+           at(g_.ops, s.op).kind == op_kind::batch_norm && in_range(c.recipe, g_.recipes) &&
+           at(g_.recipes, c.recipe).target == s.storage && at(g_.recipes, c.recipe).ops.back() == s.op;
   }
 
   void recompute(const step& s) {
