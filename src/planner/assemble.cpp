@@ -101,7 +101,11 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   plan_options unforced = options;
   unforced.force.clear();
   // A plan reports what can be checked.
-  sizes.bound = std::min(peak_bound(facts, make_options(g, unforced, 0.0)), proven_peak_bytes(p));
+  const option_set all = make_options(g, unforced, 0.0);
+  p.cut_groups =
+      static_cast<std::int32_t>(std::count_if(all.components.begin(), all.components.end(),
+                                              [](const component& c) { return !c.least_bytes.empty(); }));
+  sizes.bound = std::min(peak_bound(facts, all), proven_peak_bytes(p));
   if (options.chosen_policy == policy::none) {
     sizes.baseline_peak = where.height;
   } else {

@@ -87,6 +87,10 @@ std::string explain(const plan& p) {
       "statistics {:.3f} MB, workspace {:.3f} MB\n",
       mb(z.baseline_peak_total), mb(z.planned_peak_total), mb(z.parameter_bytes), mb(z.workspace_bytes));
   if (p.model) text += time_of(p);
+  if (p.cut_groups > 0) {
+    text += fmt::format("{} groups of maps have too many combinations of choices: some of them were tried\n",
+                        p.cut_groups);
+  }
   text += "\n";
   std::vector<storage_id> stashed;
   std::size_t widest = 8;

@@ -174,6 +174,8 @@ struct plan {
   std::vector<step> steps;
   double slot_margin = 0.0;
   std::int64_t overflow_bytes = 0;
+  /// Groups of storages with so many combinations of choices that only some were tried.
+  std::int32_t cut_groups = 0;
   plan_sizes sizes;
   plan_times times;
   std::optional<planner::machine> model;  ///< what times and bound were computed for

@@ -91,6 +91,10 @@ std::string plan_summary(const planner::plan& p) {
   text +=
       fmt::format("  {:<22}{:>14.3f} MB  (plan is {:.3f} x)\n", moves ? "bound without swap" : "lower bound",
                   mb(z.bound), ratio(z.planned_peak, z.bound));
+  if (p.cut_groups > 0) {
+    text += fmt::format("  ({} groups of maps have too many combinations: some of them were tried)\n",
+                        p.cut_groups);
+  }
   text += fmt::format("  {:<22}{:>14.3f} MB  ({})\n", "largest op (W)", mb(z.wall),
                       z.wall_op >= 0 ? planner::printable(p.network.op_at(z.wall_op).name) : "none");
   text += fmt::format("  {:<22}{:>14.3f} MB\n", "forward/backward sum", mb(z.boundary));

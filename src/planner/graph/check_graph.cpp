@@ -511,7 +511,7 @@ class checker {
       if (k > 0 && o <= r.ops[k - 1]) fail(this_op, "ops in the order in which they run", name);
       if (!facts.can_run_again(o)) {
         fail(this_op,
-             "a batch_norm with fused_relu or a generic forward op, which makes one whole map of whole maps",
+             "a batch_norm with fused_relu or a generic forward op, which makes whole maps of whole maps",
              name);
       }
     }
@@ -520,10 +520,12 @@ class checker {
   void check_recipe(const recipe& r, const recipe_facts& facts, const std::string& where) const {
     check_recipe_ops(r, facts, where + ".ops");
     const op_id last = r.ops.back();
-    const storage_id made = g_.op_at(last).outputs[0].storage;
-    if (made != r.target || facts.last_writer(made) != last) {
+    const std::vector<tensor_ref>& made = g_.op_at(last).outputs;
+    const bool makes_it =
+        std::any_of(made.begin(), made.end(), [&](const tensor_ref& t) { return t.storage == r.target; });
+    if (!makes_it || facts.last_writer(r.target) != last) {
       fail(where + ".target",
-           fmt::format("the output {} of '{}', not overwritten", made, shortened(g_.op_at(last).name)),
+           fmt::format("an output of '{}', not overwritten", shortened(g_.op_at(last).name)),
            fmt::to_string(r.target));
     }
     for (std::size_t k = 0; k < r.ops.size(); ++k) {

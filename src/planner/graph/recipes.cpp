@@ -15,8 +15,9 @@ std::size_t index(std::int32_t id) {
 // Recipes of one target, from its last op backwards.
 class chain_search {
  public:
-  chain_search(const graph& g, const recipe_facts& facts, const std::vector<bool>& cheap)
-      : g_(g), facts_(facts), cheap_(cheap) {}
+  chain_search(const graph& g, const recipe_facts& facts, const std::vector<bool>& cheap,
+               const std::vector<bool>& sums)
+      : g_(g), facts_(facts), cheap_(cheap), sums_(sums) {}
 
   std::vector<recipe> recipes_for(storage_id target) const {
     constexpr std::size_t most_lists = 64;
@@ -28,10 +29,7 @@ class chain_search {
     for (; !waiting.empty() && found.size() < most_recipes; waiting.pop_front()) {
       const std::vector<op_id>& ops = waiting.front();
       const recipe_facts::inputs in = facts_.inputs_of(ops);
-      const bool kept =
-          in.overwritten < 0 && std::all_of(in.sources.begin(), in.sources.end(),
-                                            [&](storage_id s) { return s != target && facts_.is_read(s); });
-      if (kept) found.push_back({target, in.sources, ops});
+      if (in.overwritten < 0 && may_stay(ops, in.sources, target)) found.push_back({target, in.sources, ops});
       if (ops.size() == most_recipe_ops) continue;
       for (const op_id before : makers_of_inputs(ops)) {
         if (!usable(before, target)) continue;
@@ -49,6 +47,16 @@ class chain_search {
            !facts_.is_computed_with_others(o, target);
   }
 
+  // Whether the sources are kept anyway. A sum of two sources would tie the choices of all layers together
+  // along the residual connections.
+  bool may_stay(const std::vector<op_id>& ops, const std::vector<storage_id>& sources,
+                storage_id target) const {
+    const bool has_sum = std::any_of(ops.begin(), ops.end(), [this](op_id o) { return sums_[index(o)]; });
+    if (has_sum && sources.size() > 1) return false;
+    return std::all_of(sources.begin(), sources.end(),
+                       [&](storage_id s) { return s != target && facts_.is_read(s); });
+  }
+
   // Of what the ops read and do not make.
   std::vector<op_id> makers_of_inputs(const std::vector<op_id>& ops) const {
     std::vector<op_id> makers;
@@ -63,7 +71,7 @@ class chain_search {
 
   const graph& g_;
   const recipe_facts& facts_;
-  const std::vector<bool>& cheap_;
+  const std::vector<bool>&cheap_, &sums_;
 };
 
 }  // namespace
@@ -112,8 +120,9 @@ bool recipe_facts::can_run_again(op_id o) const {
   };
   const bool kind_fits =
       x.kind == op_kind::generic || (x.kind == op_kind::batch_norm && x.attributes.fused_relu);
-  return kind_fits && x.stage == op_stage::forward && !x.inputs.empty() && x.outputs.size() == 1 &&
-         whole_map(x.outputs[0]) && std::all_of(x.inputs.begin(), x.inputs.end(), whole_map);
+  return kind_fits && x.stage == op_stage::forward && !x.inputs.empty() && !x.outputs.empty() &&
+         std::all_of(x.outputs.begin(), x.outputs.end(), whole_map) &&
+         std::all_of(x.inputs.begin(), x.inputs.end(), whole_map);
 }
 
 op_id recipe_facts::last_writer(storage_id s) const {
@@ -134,17 +143,24 @@ bool recipe_facts::is_computed_with_others(op_id o, storage_id target) const {
   });
 }
 
-void add_recipes(graph& g, std::span<const op_id> cheap) {
-  std::vector<bool> is_cheap(g.ops.size(), false);
+void add_recipes(graph& g, std::span<const op_id> cheap, std::span<const op_id> sums) {
+  std::vector<bool> is_cheap(g.ops.size(), false), is_sum(g.ops.size(), false);
   for (const op_id o : cheap)
     is_cheap[index(o)] = true;
+  for (const op_id o : sums)
+    is_cheap[index(o)] = is_sum[index(o)] = true;
   const recipe_facts facts(g);
-  const chain_search chains(g, facts, is_cheap);
+  const chain_search chains(g, facts, is_cheap, is_sum);
+  std::vector<recipe> all;
   for (std::size_t s = 0; s < g.storages.size(); ++s) {
     if (!facts.is_read(static_cast<storage_id>(s))) continue;
     std::vector<recipe> found = chains.recipes_for(static_cast<storage_id>(s));
-    g.recipes.insert(g.recipes.end(), std::make_move_iterator(found.begin()),
-                     std::make_move_iterator(found.end()));
+    all.insert(all.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  }
+  for (recipe& r : all) {
+    const bool known = std::any_of(g.recipes.begin(), g.recipes.end(),
+                                   [&](const recipe& x) { return x.target == r.target && x.ops == r.ops; });
+    if (!known) g.recipes.push_back(std::move(r));
   }
 }
 

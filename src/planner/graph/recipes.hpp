@@ -21,7 +21,7 @@ class recipe_facts {
   };
   /// `ops` are valid, and ascend.
   inputs inputs_of(std::span<const op_id> ops) const;
-  /// Whether the op makes one whole map of whole maps, and is a generic one or a batch norm with its ReLU.
+  /// Whether the op makes whole maps of whole maps, and is a generic one or a batch norm with its ReLU.
   bool can_run_again(op_id o) const;
   /// Last forward op that writes the storage, -1 if none does.
   op_id last_writer(storage_id s) const;
@@ -40,10 +40,10 @@ class recipe_facts {
   std::vector<op_id> first_update_;          ///< per storage: first op after the forward stage that writes it
 };
 
-/// Adds recipes made of the ops `cheap`, chains of them included: for every map that the backward stage
-/// reads, up to `most_recipes` recipes whose sources it reads, too, those of fewest ops first. Recipes that
-/// are there stay. `g` is complete.
 inline constexpr std::size_t most_recipes = 4;
-void add_recipes(graph& g, std::span<const op_id> cheap);
+/// Adds recipes made of the ops `cheap` and `sums`, chains of them included: for every map that the backward
+/// stage reads, up to `most_recipes` recipes whose sources it reads, too, those of fewest ops first. Those
+/// with one of `sums` have one source. Recipes that are there stay. `g` is complete.
+void add_recipes(graph& g, std::span<const op_id> cheap, std::span<const op_id> sums = {});
 
 }  // namespace stash::planner

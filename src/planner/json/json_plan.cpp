@@ -230,6 +230,7 @@ plan read_plan(const field& f) {
   if (const auto v = f.find("machine")) p.machine = v->text();
   if (const auto v = f.find("slot_margin")) p.slot_margin = v->number(0.0, largest_double);
   if (const auto v = f.find("overflow_bytes")) p.overflow_bytes = v->bytes();
+  if (const auto v = f.find("cut_groups")) p.cut_groups = static_cast<std::int32_t>(v->integer(0, most32));
   if (const auto v = f.find("laid_out")) p.laid_out = v->boolean();
   if (const auto v = f.find("sizes")) p.sizes = read_sizes(*v);
   if (const auto v = f.find("times")) p.times = read_times(*v);
@@ -275,6 +276,7 @@ std::string to_json(const plan& p) {
     out.member("machine", p.machine);
     out.member("slot_margin", finite(p.slot_margin, "slot_margin"));
     out.member("overflow_bytes", p.overflow_bytes);
+    if (p.cut_groups != 0) out.member("cut_groups", p.cut_groups);
     if (!p.laid_out) out.member("laid_out", false);
     out.member("sizes", sizes_json(p.sizes));
     if (!p.times.model.empty()) out.member("times", times_json(p.times));

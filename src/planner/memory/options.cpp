@@ -453,7 +453,8 @@ class enumerator {
         const bool reads_bits = r.what == need::sign || r.what == need::range;
         if (reads_bits && !sources.exact && !is_gated(*again)) return;
         for (std::size_t o = 0; o + 1 < again->ops.size(); ++o)
-          current.codec_bytes += g_.at(g_.op_at(again->ops[o]).outputs[0].storage).bytes(g_.batch);
+          for (const tensor_ref& made : g_.op_at(again->ops[o]).outputs)
+            current.codec_bytes += g_.at(made.storage).bytes(g_.batch);
         for (const storage_id s : again->sources) {
           if (choice_of(s)->kind == stash_kind::raw) continue;
           current.codec_bytes += g_.at(s).bytes(g_.batch);

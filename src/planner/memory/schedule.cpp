@@ -270,27 +270,34 @@ class pass {
     };
     for (std::size_t k = 0; k < r.ops.size(); ++k) {
       const op& o = g_.op_at(r.ops[k]);
-      const storage_id out = o.outputs[0].storage;
-      if (find(made, out) >= 0) continue;
+      const storage_id first = o.outputs[0].storage;
+      const bool there = std::all_of(o.outputs.begin(), o.outputs.end(),
+                                     [&](const tensor_ref& t) { return find(made, t.storage) >= 0; });
+      if (there) continue;
       step st;
       st.kind = step_kind::recompute;
       st.op = r.ops[k];
-      st.storage = out;
+      st.storage = first;
       buffer_id in_place = -1;
       for (const tensor_ref& in : o.inputs) {
         st.inputs.push_back(dense_of(in.storage));
-        const bool needed = in.storage != out && (reads(a, in.storage) || reads_from(r, k + 1, in.storage));
+        const bool needed = in.storage != first && (reads(a, in.storage) || reads_from(r, k + 1, in.storage));
         if (in_place < 0 && !needed && find(passing, in.storage) >= 0 &&
-            g_.at(in.storage).bytes(g_.batch) == g_.at(out).bytes(g_.batch))
+            g_.at(in.storage).bytes(g_.batch) == g_.at(first).bytes(g_.batch))
           in_place = st.inputs.back();
       }
-      const bool gates = out == target && o.kind == op_kind::batch_norm && adds_mask(choice(target));
+      const bool gates = first == target && o.kind == op_kind::batch_norm && adds_mask(choice(target));
       if (gates) st.inputs.push_back(kept_[index(target)]);
-      const buffer_id b = in_place >= 0 ? in_place : new_dense(out);
-      st.outputs = {b};
+      for (const tensor_ref& out : o.outputs)
+        st.outputs.push_back(in_place >= 0 && st.outputs.empty() ? in_place : new_dense(out.storage));
+      const std::vector<buffer_id> written = st.outputs;
       finish(std::move(st));
-      std::erase_if(passing, [&](const dense_form& f) { return f.buffer == b || f.storage == out; });
-      passing.push_back({out, b});
+      for (std::size_t n = 0; n < written.size(); ++n) {
+        const dense_form out{o.outputs[n].storage, written[n]};
+        std::erase_if(
+            passing, [&](const dense_form& f) { return f.buffer == out.buffer || f.storage == out.storage; });
+        passing.push_back(out);
+      }
     }
     target_ = -1;
     for (const dense_form& f : passing) {

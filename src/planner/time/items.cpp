@@ -301,9 +301,11 @@ class maker {
   void hold_passing(item_option& o, const recipe& r, op_id t) const {
     const std::int64_t target = aligned(g_.at(r.target).bytes(g_.batch));
     std::int64_t most = 0;
-    for (std::size_t k = 0; k + 1 < r.ops.size(); ++k) {
-      const std::int64_t bytes = aligned(g_.at(g_.op_at(r.ops[k]).outputs[0].storage).bytes(g_.batch));
-      if (bytes != target) most = std::max(most, bytes);
+    for (const op_id number : r.ops) {
+      for (const tensor_ref& made : g_.op_at(number).outputs) {
+        const std::int64_t bytes = aligned(g_.at(made.storage).bytes(g_.batch));
+        if (made.storage != r.target && bytes != target) most = std::max(most, bytes);
+      }
     }
     o.held.push_back({before(t), before(t), most, false});
   }

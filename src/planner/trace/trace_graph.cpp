@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "planner/graph/needs.hpp"
+#include "planner/graph/recipes.hpp"
 #include "planner/trace/trace.hpp"
 #include "planner/trace/trace_needs.hpp"
 #include "planner/trace/trace_ops.hpp"
@@ -77,6 +78,7 @@ class builder {
       }
     }
     set_densities();
+    add_recipes(g_, cheap_, sums_);
     check_graph(g_);
     return std::move(g_);
   }
@@ -139,6 +141,8 @@ class builder {
       const auto forward = forward_op_.find(recorded.event.sequence);
       if (recorded.event.sequence >= 0 && forward != forward_op_.end()) o.forward_op = forward->second;
     }
+    if (o.stage == op_stage::forward && runs_again(n)) cheap_.push_back(id);
+    if (o.stage == op_stage::forward && sums_up(n)) sums_.push_back(id);
     if (!stashes.reads.empty()) o.alternatives.push_back(std::move(stashes));
     g_.ops.push_back(std::move(o));
     add_window(n, id);
@@ -305,6 +309,7 @@ class builder {
   std::unordered_map<storage_id, std::size_t> writer_of_;  // last node that writes it
   std::unordered_map<std::int64_t, op_id> forward_op_;     // by sequence number
   std::unordered_map<storage_id, window> windows_;
+  std::vector<op_id> cheap_, sums_;  // may run again
   std::size_t backward_ops_ = 0;
   mutable std::unordered_map<std::int32_t, std::size_t> index_;
 };

@@ -53,6 +53,56 @@ constexpr argument_use uses[] = {
     {"aten::_softmax_backward_data", "output", use::fine},
 };
 
+// Operators that take a few operations for each element and depend on nothing but their arguments.
+constexpr std::string_view cheap[] = {"aten::gelu",
+                                      "aten::silu",
+                                      "aten::silu_",
+                                      "aten::sigmoid",
+                                      "aten::sigmoid_",
+                                      "aten::tanh",
+                                      "aten::tanh_",
+                                      "aten::relu",
+                                      "aten::relu_",
+                                      "aten::clamp_min",
+                                      "aten::clamp_min_",
+                                      "aten::threshold",
+                                      "aten::threshold_",
+                                      "aten::hardtanh",
+                                      "aten::hardtanh_",
+                                      "aten::hardswish",
+                                      "aten::hardswish_",
+                                      "aten::hardsigmoid",
+                                      "aten::hardsigmoid_",
+                                      "aten::leaky_relu",
+                                      "aten::leaky_relu_",
+                                      "aten::elu",
+                                      "aten::elu_",
+                                      "aten::softplus",
+                                      "aten::mul",
+                                      "aten::mul_",
+                                      "aten::div",
+                                      "aten::div_",
+                                      "aten::neg",
+                                      "aten::pow",
+                                      "aten::exp",
+                                      "aten::erf",
+                                      "aten::sqrt",
+                                      "aten::rsqrt",
+                                      "aten::square",
+                                      "aten::sin",
+                                      "aten::cos",
+                                      "aten::where",
+                                      "aten::masked_fill",
+                                      "aten::_to_copy",
+                                      "aten::copy_",
+                                      "aten::native_layer_norm",
+                                      "aten::native_group_norm",
+                                      "aten::native_batch_norm",
+                                      "aten::cudnn_batch_norm",
+                                      "aten::miopen_batch_norm"};
+// Cheap, too, but what they add up may come from everywhere.
+constexpr std::string_view sums[] = {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub"};
+
 std::string_view text_of(const trace_node& n, std::size_t argument) {
   return argument < n.inputs.size() ? std::string_view(n.inputs[argument].text) : std::string_view();
 }
@@ -129,6 +179,14 @@ double attention_flops(const trace_tensor* query, const trace_tensor* key) {
 }
 
 }  // namespace
+
+bool runs_again(const trace_node& n) {
+  return std::find(std::begin(cheap), std::end(cheap), n.name) != std::end(cheap);
+}
+
+bool sums_up(const trace_node& n) {
+  return std::find(std::begin(sums), std::end(sums), n.name) != std::end(sums);
+}
 
 std::optional<need> need_of(const trace_node& n, std::size_t argument, trace_type type) {
   const std::vector<parameter> parameters = parameters_of(n.schema);

@@ -24,4 +24,10 @@ std::optional<double> density_of(const trace_node& n, double relu_density);
 /// Taps of the window of a maximum pooling; 0 for every other operator.
 std::int32_t window_taps_of(const trace_node& n);
 
+/// Whether the operator is cheap to run again: element-wise, or a norm. Its result depends on its arguments
+/// alone.
+bool runs_again(const trace_node& n);
+/// Whether it adds tensors: cheap as well, but residual connections are such sums.
+bool sums_up(const trace_node& n);
+
 }  // namespace stash::planner::traces

@@ -68,16 +68,19 @@ bool recipe_is_sane(const graph& g, const recipe& r) {
     if (number <= before || !in_range(number, g.ops)) return false;
     before = number;
     const op& o = at(g.ops, number);
-    if (o.stage != op_stage::forward || o.inputs.empty() || o.outputs.size() != 1) return false;
+    if (o.stage != op_stage::forward || o.inputs.empty() || o.outputs.empty()) return false;
     for (const tensor_ref& t : o.inputs) {
       if (there.count(t.storage) == 0) return false;
       read.insert(t.storage);
     }
-    there.insert(o.outputs[0].storage);
+    for (const tensor_ref& made : o.outputs)
+      there.insert(made.storage);
   }
-  return at(g.ops, r.ops.back()).outputs[0].storage == r.target &&
-         std::all_of(r.sources.begin(), r.sources.end(),
-                     [&](storage_id s) { return s != r.target && read.count(s) != 0; });
+  const std::vector<tensor_ref>& last = at(g.ops, r.ops.back()).outputs;
+  const bool made =
+      std::any_of(last.begin(), last.end(), [&r](const tensor_ref& t) { return t.storage == r.target; });
+  return made && std::all_of(r.sources.begin(), r.sources.end(),
+                             [&](storage_id s) { return s != r.target && read.count(s) != 0; });
 }
 
 // Which operand of the forward op a read means.

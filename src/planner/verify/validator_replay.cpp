@@ -552,35 +552,42 @@ class replayer {
       const bool chosen = there && at(p_.choices, s.storage).kind == stash_kind::recompute;
       found_.add(there && !chosen ? plan_fault::illegal_encoding : plan_fault::bad_reference,
                  "step {}: storage {} is not to be recomputed by op {}", now_, s.storage, s.op);
-      if (s.outputs.size() == 1 && touch(s.outputs[0])) content_of(s.outputs[0]) = {};
+      for (const buffer_id b : s.outputs)
+        if (touch(b)) content_of(b) = {};
       return;
     }
     const op& o = at(g_.ops, s.op);
     const bool gated = is_gated(s);
-    if (!check_shape(s, o.inputs.size() + 1) ||
-        !length_is("inputs", s.inputs.size(), o.inputs.size() + (gated ? 1 : 0)))
+    if (!length_is("inputs", s.inputs.size(), o.inputs.size() + (gated ? 1 : 0)) ||
+        !length_is("outputs", s.outputs.size(), o.outputs.size()) ||
+        !length_is("optional_outputs", s.optional_outputs.size(), 0) ||
+        !length_is("stash", s.stash.size(), 0))
       return;
-    bool touched = touch(s.outputs[0]);
-    for (const buffer_id b : s.inputs)
-      touched = touch(b) && touched;
+    bool touched = true;
+    for (const auto* list : {&s.inputs, &s.outputs}) {
+      for (const buffer_id b : *list)
+        touched = touch(b) && touched;
+    }
     if (!touched) return;
     if (!ran_[static_cast<std::size_t>(s.op)]) {
       found_.add(plan_fault::missing_value, "step {}: {} has not run, its statistics are not there", now_,
                  o.name);
     }
-    bool exact = true, fine = true, in_place = false;
+    bool exact = true, fine = true;
     for (std::size_t i = 0; i < o.inputs.size(); ++i) {
       const bool held =
           holds(s.inputs[i], o.inputs[i].storage, false, h_.parts(o.inputs[i]), h_.input(s.op, i).data());
       exact = exact && held && content_of(s.inputs[i]).values == quality::exact;
       fine =
           fine && held && (content_of(s.inputs[i]).values == quality::exact || content_of(s.inputs[i]).fine);
-      in_place = in_place || s.inputs[i] == s.outputs[0];
     }
     if (gated) holds_stash(s.inputs.back(), {s.storage, 0, 0}, true);
     // After a rounded source the mask answers sign needs, not the recomputed values.
-    write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded, in_place);
-    content_of(s.outputs[0]).fine = fine;
+    for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+      const bool in_place = std::find(s.inputs.begin(), s.inputs.end(), s.outputs[i]) != s.inputs.end();
+      write_dense(s.outputs[i], o.outputs[i], s.op, exact ? quality::exact : quality::rounded, in_place);
+      content_of(s.outputs[i]).fine = fine;
+    }
   }
 
   const plan& p_;
