@@ -394,6 +394,14 @@ class Plan(CommandTest):
         self.assertLess(sparse["planned_peak_bytes"], dense["planned_peak_bytes"])
         self.assertEqual(self.plan("lenet", "--threads", 3)["threads"], 3)
 
+    def test_recompute(self):
+        again, kept = (self.plan("efficientnet_b0", "--batch", 2, "--recompute", what) for what in ("cheap", "none"))
+        self.assertEqual(again["baseline_peak_bytes"], kept["baseline_peak_bytes"])
+        self.assertGreater(kept["planned_peak_bytes"], 2 * again["planned_peak_bytes"])
+        self.done("graph", "efficientnet_b0", "--batch", 2, "--recompute", "none", "-o", "graph.json")
+        self.assertEqual(self.read_json("graph.json")["recompute"], [])
+        self.refused("plan", "efficientnet_b0", "--recompute", "all", says="--recompute")
+
     def test_budgets_in_all_spellings(self):
         base = self.plan("vgg_small", "--threads", 1)["baseline_peak_bytes_total"]
         for text, expected in [(str(base), base), ("64MiB", 64 << 20), ("0.03125GiB", 32 << 20), ("32768KiB", 32 << 20),

@@ -153,6 +153,12 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       ->type_name("SHARE")
       ->capture_default_str()
       ->check(number(0.0, 1.0));
+  command
+      .add_option("--recompute", recompute,
+                  "maps that may be computed again: cheap (by norms and element-wise ops) or none")
+      ->type_name("WHAT")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cheap", "none"}));
   command.add_option("--threads", threads, "threads (default: all processors); part of the result")
       ->type_name("N")
       ->check(whole_number(1, 1024));
@@ -198,6 +204,7 @@ planner::graph graph_source::make(std::string& machine) const {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
     g = name == "-" || names_json(name) ? read() : named();
   }
+  if (recompute == "none") g.recipes.clear();
   if (repeat > 1) g = planner::repeat_graph(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;

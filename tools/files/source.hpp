@@ -24,16 +24,17 @@ namespace stash::tools {
 struct graph_source {
   std::string name;  ///< network or file; empty: a trace
   std::int64_t batch = 64;
-  std::string input;            ///< HxWxC, empty: the network's own
-  std::int64_t classes = 0;     ///< 0: the network's own
-  std::int64_t side = 0;        ///< of a cubic image, 0: the network's own
-  std::int64_t steps = 0;       ///< of a sequence, 0: the network's own
-  std::int64_t loss_chunk = 0;  ///< positions whose logits exist at once, 0: all
-  bool fused_update = false;    ///< weights are updated layer by layer in the backward pass
-  double density = 0.5;         ///< assumed after ReLU
-  int threads = 0;              ///< 0: all processors
-  std::string trace;            ///< execution trace of PyTorch, instead of a name
-  std::string kineto;           ///< profile recorded with it, empty: none
+  std::string input;                ///< HxWxC, empty: the network's own
+  std::int64_t classes = 0;         ///< 0: the network's own
+  std::int64_t side = 0;            ///< of a cubic image, 0: the network's own
+  std::int64_t steps = 0;           ///< of a sequence, 0: the network's own
+  std::int64_t loss_chunk = 0;      ///< positions whose logits exist at once, 0: all
+  bool fused_update = false;        ///< weights are updated layer by layer in the backward pass
+  double density = 0.5;             ///< assumed after ReLU
+  std::string recompute = "cheap";  ///< or "none": the graph's recipes are left out
+  int threads = 0;                  ///< 0: all processors
+  std::string trace;                ///< execution trace of PyTorch, instead of a name
+  std::string kineto;               ///< profile recorded with it, empty: none
   std::int64_t iteration = 0;
   int repeat = 1;  ///< copies of the network in a row
 
