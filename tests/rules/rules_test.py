@@ -253,7 +253,8 @@ class STASH_API error : public std::runtime_error {
         )
 
     def test_test_case_that_is_not_snake_case(self):
-        self.add("tests/planner/layout_test.cpp", "TEST(layout, is_tight) {\nTEST_P(Layout, is_tight) {\nTEST(layout, IsTight) {\n")
+        self.add("tests/planner/layout_test.cpp",
+                 "TEST(layout, is_tight) {\nTEST_P(Layout, is_tight) {\nTEST(layout, IsTight) {\n")
         self.assert_found(rules.test_case_names, "tests/planner/layout_test.cpp:2: 'Layout'",
                           "tests/planner/layout_test.cpp:3: 'IsTight'")
 
