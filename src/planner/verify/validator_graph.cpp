@@ -70,7 +70,7 @@ bool recipe_is_sane(const graph& g, const recipe& r) {
     const op& o = at(g.ops, number);
     if (o.stage != op_stage::forward || o.inputs.empty() || o.outputs.empty()) return false;
     for (const tensor_ref& t : o.inputs) {
-      if (there.count(t.storage) == 0) return false;
+      if (!there.contains(t.storage)) return false;
       read.insert(t.storage);
     }
     for (const tensor_ref& made : o.outputs)
@@ -80,7 +80,7 @@ bool recipe_is_sane(const graph& g, const recipe& r) {
   const bool made =
       std::any_of(last.begin(), last.end(), [&r](const tensor_ref& t) { return t.storage == r.target; });
   return made && std::all_of(r.sources.begin(), r.sources.end(),
-                             [&](storage_id s) { return s != r.target && read.count(s) != 0; });
+                             [&](storage_id s) { return s != r.target && read.contains(s); });
 }
 
 // Which operand of the forward op a read means.
