@@ -255,6 +255,48 @@ class pass {
     });
   }
 
+  // A buffer in which the k-th op of a recipe can work in place: of an input that is there for the recipe
+  // alone and that nobody needs after it. -1: there is none.
+  buffer_id reusable(const recipe& r, std::size_t k, const stash_alternative& a,
+                     const std::vector<dense_form>& passing) const {
+    const op& o = g_.op_at(r.ops[k]);
+    const storage_id made = o.outputs[0].storage;
+    for (const tensor_ref& in : o.inputs) {
+      const storage_id s = in.storage;
+      const bool needed = s != made && (reads(a, s) || reads_from(r, k + 1, s));
+      if (!needed && g_.at(s).bytes(g_.batch) == g_.at(made).bytes(g_.batch) && find(passing, s) >= 0)
+        return find(passing, s);
+    }
+    return -1;
+  }
+
+  // Runs the k-th op of the target's recipe; `passing` holds what it makes afterwards.
+  void run_again(const recipe& r, std::size_t k, const stash_alternative& a,
+                 const std::vector<dense_form>& made, std::vector<dense_form>& passing) {
+    const op& o = g_.op_at(r.ops[k]);
+    step st;
+    st.kind = step_kind::recompute;
+    st.op = r.ops[k];
+    st.storage = o.outputs[0].storage;
+    for (const tensor_ref& in : o.inputs) {
+      const buffer_id own = find(passing, in.storage), there = find(made, in.storage);
+      st.inputs.push_back(own >= 0 ? own : there >= 0 ? there : dense_[index(in.storage)]);
+    }
+    const bool gates = st.storage == r.target && o.kind == op_kind::batch_norm && adds_mask(choice(r.target));
+    if (gates) st.inputs.push_back(kept_[index(r.target)]);
+    const buffer_id in_place = reusable(r, k, a, passing);
+    for (const tensor_ref& out : o.outputs)
+      st.outputs.push_back(in_place >= 0 && st.outputs.empty() ? in_place : new_dense(out.storage));
+    const std::vector<buffer_id> written = st.outputs;
+    finish(std::move(st));
+    for (std::size_t n = 0; n < written.size(); ++n) {
+      const dense_form out{o.outputs[n].storage, written[n]};
+      std::erase_if(passing,
+                    [&](const dense_form& f) { return f.buffer == out.buffer || f.storage == out.storage; });
+      passing.push_back(out);
+    }
+  }
+
   // Runs the target's recipe for an op that reads `a`. `made`: dense forms that are there for this op; what
   // it reads of the new ones is added.
   void compute_again(storage_id target, const stash_alternative& a, std::vector<dense_form>& made) {
@@ -264,40 +306,11 @@ class pass {
     for (const storage_id s : r.sources) {
       if (choice(s).kind != stash_kind::raw && find(made, s) < 0) passing.push_back({s, decode(s)});
     }
-    const auto dense_of = [&](storage_id s) {
-      const buffer_id here = find(passing, s), there = find(made, s);
-      return here >= 0 ? here : there >= 0 ? there : dense_[index(s)];
-    };
     for (std::size_t k = 0; k < r.ops.size(); ++k) {
-      const op& o = g_.op_at(r.ops[k]);
-      const storage_id first = o.outputs[0].storage;
-      const bool there = std::all_of(o.outputs.begin(), o.outputs.end(),
+      const std::vector<tensor_ref>& outputs = g_.op_at(r.ops[k]).outputs;
+      const bool there = std::all_of(outputs.begin(), outputs.end(),
                                      [&](const tensor_ref& t) { return find(made, t.storage) >= 0; });
-      if (there) continue;
-      step st;
-      st.kind = step_kind::recompute;
-      st.op = r.ops[k];
-      st.storage = first;
-      buffer_id in_place = -1;
-      for (const tensor_ref& in : o.inputs) {
-        st.inputs.push_back(dense_of(in.storage));
-        const bool needed = in.storage != first && (reads(a, in.storage) || reads_from(r, k + 1, in.storage));
-        if (in_place < 0 && !needed && find(passing, in.storage) >= 0 &&
-            g_.at(in.storage).bytes(g_.batch) == g_.at(first).bytes(g_.batch))
-          in_place = st.inputs.back();
-      }
-      const bool gates = first == target && o.kind == op_kind::batch_norm && adds_mask(choice(target));
-      if (gates) st.inputs.push_back(kept_[index(target)]);
-      for (const tensor_ref& out : o.outputs)
-        st.outputs.push_back(in_place >= 0 && st.outputs.empty() ? in_place : new_dense(out.storage));
-      const std::vector<buffer_id> written = st.outputs;
-      finish(std::move(st));
-      for (std::size_t n = 0; n < written.size(); ++n) {
-        const dense_form out{o.outputs[n].storage, written[n]};
-        std::erase_if(
-            passing, [&](const dense_form& f) { return f.buffer == out.buffer || f.storage == out.storage; });
-        passing.push_back(out);
-      }
+      if (!there) run_again(r, k, a, made, passing);
     }
     target_ = -1;
     for (const dense_form& f : passing) {

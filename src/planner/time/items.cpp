@@ -225,90 +225,116 @@ class maker {
   // Reads of the backward stage: which kept forms they need, and what is decoded or computed again for them.
   void backward(item_option& o, const component& c, const configuration& f,
                 std::vector<kept_form>& forms) const {
-    std::set<op_id> ops;
+    std::set<op_id> ops(c.ops.begin(), c.ops.end());
     for (const storage_id s : c.storages) {
       for (const reader& r : options_.fixed_readers[index(s)])
         ops.insert(r.op);
     }
-    for (const op_id id : c.ops)
-      ops.insert(id);
-    const auto form_of = [&](storage_id s) -> kept_form* {
-      for (kept_form& form : forms) {
-        if (form.storage == s) return &form;
-      }
-      return nullptr;
-    };
-    const auto read_at = [](kept_form& form, op_id t) {
-      if (form.reads.empty() || form.reads.back() != t) form.reads.push_back(t);
-    };
-    const auto decode_at = [&](kept_form& form, op_id t) {
-      read_at(form, t);
-      if (!form.decodes.empty() && form.decodes.back() == t) return false;
-      form.decodes.push_back(t);
-      o.work.push_back({before(t), decode_ms(form.choice->stored, form.dense, form.kept, m_)});
-      return true;
-    };
     for (const op_id t : ops) {
-      const op& x = g_.op_at(t);
-      std::vector<op_id> run_again;
       const auto at = std::find(c.ops.begin(), c.ops.end(), t);
       const std::size_t number =
           at == c.ops.end() ? 0 : index(f.alternatives[static_cast<std::size_t>(at - c.ops.begin())]);
-      const stash_alternative& a = x.alternatives[number];
+      const stash_alternative& a = g_.op_at(t).alternatives[number];
       if (const double ms = alternative_ms(a, m_); ms > 0.0 && at != c.ops.end())
         o.work.push_back({during(t), ms});
-      for (const stash_read& r : a.reads) {
-        kept_form* const form = form_of(r.storage);
-        if (form == nullptr) continue;
-        const stash_choice& choice = *form->choice;
-        if (choice.kind == stash_kind::raw || reads_directly(x.kind, r.what, choice, r.slice.whole())) {
-          read_at(*form, t);
-          continue;
-        }
-        if (choice.kind == stash_kind::encoded) {
-          if (decode_at(*form, t)) o.held.push_back({before(t), during(t), form->dense, false});
-          continue;
-        }
-        if (choice.kind != stash_kind::recompute) continue;
-        read_at(*form, t);
-        o.held.push_back({before(t), during(t), form->dense, false});
-        const recipe& again = g_.recipes[index(choice.recipe)];
-        for (const op_id again_op : again.ops) {
-          if (std::find(run_again.begin(), run_again.end(), again_op) != run_again.end()) continue;
-          run_again.push_back(again_op);
-          o.work.push_back({before(t), op_ms(g_, g_.op_at(again_op), m_)});
-        }
-        hold_passing(o, again, t);
-        for (const storage_id s : again.sources) {
-          kept_form* const source = form_of(s);
-          if (source == nullptr) continue;
-          if (source->choice->kind == stash_kind::raw) {
-            read_at(*source, t);
-            continue;
-          }
-          // In place of a decoded source, unless this op reads the source as well or the sizes differ.
-          const bool read_too = std::any_of(a.reads.begin(), a.reads.end(),
-                                            [&](const stash_read& y) { return y.storage == s; });
-          const bool in_place = again.sources.size() == 1 && source->dense == form->dense && !read_too;
-          if (decode_at(*source, t) && !in_place)
-            o.held.push_back({before(t), read_too ? during(t) : before(t), source->dense, false});
-        }
-      }
+      op_reads(*this, o, forms, t, a).add();
     }
   }
 
-  // Of what a recipe makes on its way to the target, the largest map that is not made in the target's bytes.
-  void hold_passing(item_option& o, const recipe& r, op_id t) const {
-    const std::int64_t target = aligned(g_.at(r.target).bytes(g_.batch));
-    std::int64_t most = 0;
-    for (const op_id number : r.ops) {
-      for (const tensor_ref& made : g_.op_at(number).outputs) {
-        const std::int64_t bytes = aligned(g_.at(made.storage).bytes(g_.batch));
-        if (made.storage != r.target && bytes != target) most = std::max(most, bytes);
+  // What one op reads under one alternative.
+  class op_reads {
+   public:
+    op_reads(const maker& made_by, item_option& o, std::vector<kept_form>& forms, op_id t,
+             const stash_alternative& a)
+        : g_(made_by.g_), m_(made_by.m_), option_(o), forms_(forms), op_(t), alternative_(a) {}
+
+    void add() {
+      for (const stash_read& r : alternative_.reads) {
+        kept_form* const form = form_of(r.storage);
+        if (form == nullptr) continue;
+        const stash_choice& choice = *form->choice;
+        const bool direct = choice.kind == stash_kind::raw ||
+                            reads_directly(g_.op_at(op_).kind, r.what, choice, r.slice.whole());
+        if (direct) {
+          read(*form);
+        } else if (choice.kind == stash_kind::encoded) {
+          if (decode(*form)) hold(form->dense, during(op_));
+        } else if (choice.kind == stash_kind::recompute) {
+          compute_again(*form);
+        }
       }
     }
-    o.held.push_back({before(t), before(t), most, false});
-  }
+
+   private:
+    kept_form* form_of(storage_id s) const {
+      const auto found = std::find_if(forms_.begin(), forms_.end(),
+                                      [s](const kept_form& form) { return form.storage == s; });
+      return found == forms_.end() ? nullptr : &*found;
+    }
+    bool reads_it(storage_id s) const {
+      return std::any_of(alternative_.reads.begin(), alternative_.reads.end(),
+                         [s](const stash_read& r) { return r.storage == s; });
+    }
+    void read(kept_form& form) const {
+      if (form.reads.empty() || form.reads.back() != op_) form.reads.push_back(op_);
+    }
+    // False if that has been done for this op.
+    bool decode(kept_form& form) const {
+      read(form);
+      if (!form.decodes.empty() && form.decodes.back() == op_) return false;
+      form.decodes.push_back(op_);
+      option_.work.push_back({before(op_), decode_ms(form.choice->stored, form.dense, form.kept, m_)});
+      return true;
+    }
+    void hold(std::int64_t bytes, std::int32_t last) const {
+      option_.held.push_back({before(op_), last, bytes, false});
+    }
+
+    void compute_again(kept_form& form) {
+      const recipe& r = g_.recipes[index(form.choice->recipe)];
+      read(form);
+      hold(form.dense, during(op_));
+      for (const op_id o : r.ops) {
+        if (std::find(run_again_.begin(), run_again_.end(), o) != run_again_.end()) continue;
+        run_again_.push_back(o);
+        option_.work.push_back({before(op_), op_ms(g_, g_.op_at(o), m_)});
+      }
+      hold(largest_on_the_way(r), before(op_));
+      for (const storage_id s : r.sources) {
+        kept_form* const source = form_of(s);
+        if (source == nullptr) continue;
+        if (source->choice->kind == stash_kind::raw) {
+          read(*source);
+          continue;
+        }
+        // In place of a decoded source, unless this op reads the source as well or the sizes differ.
+        const bool in_place = r.sources.size() == 1 && source->dense == form.dense && !reads_it(s);
+        if (decode(*source) && !in_place) hold(source->dense, reads_it(s) ? during(op_) : before(op_));
+      }
+    }
+
+    // Of what a recipe makes on its way to the target, the largest map that is not made in the target's
+    // bytes.
+    std::int64_t largest_on_the_way(const recipe& r) const {
+      const std::int64_t target = aligned(g_.at(r.target).bytes(g_.batch));
+      std::int64_t most = 0;
+      for (const op_id number : r.ops) {
+        for (const tensor_ref& made : g_.op_at(number).outputs) {
+          const std::int64_t bytes = aligned(g_.at(made.storage).bytes(g_.batch));
+          if (made.storage != r.target && bytes != target) most = std::max(most, bytes);
+        }
+      }
+      return most;
+    }
+
+    const graph& g_;
+    const machine& m_;
+    item_option& option_;
+    std::vector<kept_form>& forms_;
+    const op_id op_;
+    const stash_alternative& alternative_;
+    std::vector<op_id> run_again_;
+  };
 
   // Work of one tick in one entry; spans of no bytes left out.
   static void merge(item_option& o) {
