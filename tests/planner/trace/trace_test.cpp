@@ -422,6 +422,43 @@ TEST(trace, a_relu6_needs_the_range_and_other_bounds_exact_values) {
   }
 }
 
+TEST(trace, cheap_operators_become_recipes) {
+  tiny_step s;
+  const auto one = [&](const char* name, std::vector<argument_text> inputs, std::int64_t made,
+                       std::int64_t where) {
+    s.text.call(name, inputs.size() > 1 ? "Tensor self, Tensor other" : "Tensor self", inputs,
+                {tensor_text{made}}, where);
+  };
+  one("aten::bmm", {tensor_text{1}}, 2, s.top);
+  s.text.call("aten::native_layer_norm", "Tensor input", {tensor_text{2}},
+              {tensor_text{3}, tensor_text{4, {64}}, tensor_text{5, {64}}}, s.top);
+  one("aten::gelu", {tensor_text{3}}, 6, s.top);
+  one("aten::bmm", {tensor_text{6}}, 7, s.top);
+  one("aten::add", {tensor_text{6}, tensor_text{7}}, 8, s.top);
+  one("aten::add", {tensor_text{6}, "1.0"}, 9, s.top);
+  for (const std::int64_t read : {2, 3, 6, 7, 8, 9}) {
+    s.text.call("aten::bmm", "Tensor self, Tensor other", {tensor_text{20}, tensor_text{read}},
+                {tensor_text{30 + read}}, s.backward_node("BmmBackward0"));
+  }
+  const graph g = s.make();
+  std::vector<std::string> recipes;
+  for (const recipe& r : g.recipes) {
+    std::string text;
+    for (const op_id o : r.ops)
+      text += g.op_at(o).label.substr(6) + " ";
+    recipes.push_back(text + "of " + g.at(r.sources.at(0)).name.substr(0, 4));
+    EXPECT_EQ(r.sources.size(), 1U) << "a residual connection is no recipe";
+  }
+  EXPECT_THAT(recipes, UnorderedElementsAre("native_layer_norm of bmm.", "gelu of nati",
+                                            "native_layer_norm gelu of bmm.", "add of gelu",
+                                            "gelu add of nati", "native_layer_norm gelu add of bmm."));
+  const plan p = make_plan(g, {});
+  EXPECT_THAT(validate(p), IsEmpty());
+  EXPECT_EQ(std::count_if(p.choices.begin(), p.choices.end(),
+                          [](const stash_choice& c) { return c.kind == stash_kind::recompute; }),
+            3);
+}
+
 TEST(trace, what_it_gives_can_be_planned) {
   const graph g = graph_of_text(small_trace());
   plan_options options;
