@@ -99,7 +99,7 @@ std::string recompute_reason(const std::vector<stash_choice>& choices, const gra
                      : g.op_at(r.ops[0]).kind == op_kind::batch_norm
                          ? std::string("computed again from the kept input of the norm")
                          : fmt::format("computed again from the kept input of {}", ops);
-  const bool gated = g.op_at(r.ops.back()).kind == op_kind::batch_norm;
+  const bool gated = is_gated(g, r);
   text += adds_mask(c) && gated ? ", gated by one bit per value"
           : kept.exact          ? ", bit for bit"
                                 : ", as exactly as that is kept";

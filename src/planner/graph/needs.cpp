@@ -93,6 +93,10 @@ bool adds_mask(const stash_choice& c) noexcept {
          (c.stored.kind == encoding_kind::sign_mask || c.stored.kind == encoding_kind::range_mask);
 }
 
+bool is_gated(const graph& g, const recipe& r) {
+  return r.ops.size() == 1 && g.op_at(r.ops[0]).kind == op_kind::batch_norm;
+}
+
 void kept_sources::add(const stash_choice& source) noexcept {
   // What is computed again itself is not kept.
   values = values && serves(source, need::value, nullptr);

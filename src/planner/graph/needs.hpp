@@ -43,6 +43,10 @@ bool kept_exactly(const stash_choice& c) noexcept;
 /// Whether one bit or two are kept per value in addition to what a map is computed again from.
 bool adds_mask(const stash_choice& c) noexcept;
 
+/// Whether a sign mask sets values to zero where a recipe's sources have lost the signs: for a norm and its
+/// ReLU. Of other recipes a mask only answers readers that take its bits.
+bool is_gated(const graph& g, const recipe& r);
+
 /// What the kept forms of a recipe's sources have in common.
 struct kept_sources {
   bool values = true;       ///< all give values

@@ -377,20 +377,17 @@ class enumerator {
       const recipe& r = g_.recipes[index(number)];
       add(stash_kind::recompute, nothing, number);
       // Instead of exact sources: the zeros of the ReLU in a norm, or what readers want to know of bits
-      // alone.
-      if (is_gated(r) || has(readers, need::sign)) add(stash_kind::recompute, mask, number);
-      if (!is_gated(r) && has(readers, need::range)) {
+      // alone. What a longer recipe makes by a norm has neither.
+      const bool gated = is_gated(g_, r);
+      const bool answers = g_.op_at(r.ops.back()).kind != op_kind::batch_norm;
+      if (gated || (answers && has(readers, need::sign))) add(stash_kind::recompute, mask, number);
+      if (answers && has(readers, need::range)) {
         encoding range;
         range.kind = encoding_kind::range_mask;
         add(stash_kind::recompute, range, number);
       }
     }
     return result;
-  }
-
-  // Whether a sign mask sets values to zero where the recipe's sources have lost the signs.
-  bool is_gated(const recipe& r) const {
-    return r.ops.size() == 1 && g_.op_at(r.ops[0]).kind == op_kind::batch_norm;
   }
 
   // What the user says of this tensor.
@@ -451,7 +448,7 @@ class enumerator {
         if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
         if (again == nullptr) continue;
         const bool reads_bits = r.what == need::sign || r.what == need::range;
-        if (reads_bits && !sources.exact && !is_gated(*again)) return;
+        if (reads_bits && !sources.exact && !is_gated(g_, *again)) return;
         for (std::size_t o = 0; o + 1 < again->ops.size(); ++o)
           for (const tensor_ref& made : g_.op_at(again->ops[o]).outputs)
             current.codec_bytes += g_.at(made.storage).bytes(g_.batch);

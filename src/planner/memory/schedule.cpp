@@ -282,7 +282,7 @@ class pass {
       const buffer_id own = find(passing, in.storage), there = find(made, in.storage);
       st.inputs.push_back(own >= 0 ? own : there >= 0 ? there : dense_[index(in.storage)]);
     }
-    const bool gates = st.storage == r.target && o.kind == op_kind::batch_norm && adds_mask(choice(r.target));
+    const bool gates = st.storage == r.target && is_gated(g_, r) && adds_mask(choice(r.target));
     if (gates) st.inputs.push_back(kept_[index(r.target)]);
     const buffer_id in_place = reusable(r, k, a, passing);
     for (const tensor_ref& out : o.outputs)

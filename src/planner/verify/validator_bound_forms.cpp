@@ -309,8 +309,9 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
       masked.kept = round_up(std::max<std::int64_t>(0, bytes_of(e)));
       list.push_back(masked);
     };
-    if (!integers && (form.gated || at(signs_, id) != 0)) add_masked(mask);
-    if (!integers && !form.gated && at(ranges_, id) != 0) add_masked(range);
+    const bool answers = at(g_.ops, form.again->ops.back()).kind != op_kind::batch_norm;
+    if (!integers && (form.gated || (answers && at(signs_, id) != 0))) add_masked(mask);
+    if (!integers && answers && at(ranges_, id) != 0) add_masked(range);
   }
   return list;
 }

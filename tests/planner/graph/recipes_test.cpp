@@ -147,6 +147,35 @@ TEST(recipes, rounded_sources_serve_values_and_nothing_finer) {
   EXPECT_EQ(choice(b.product).kind, stash_kind::recompute);
 }
 
+TEST(recipes, a_chain_that_ends_in_a_norm_has_no_mask) {
+  generic_graph b;
+  const storage_id x = b.map(map_elements, 1.0), z = b.map(map_elements, 1.0), y = b.map(map_elements, 1.0);
+  b.forward({}, {x});
+  b.forward({x}, {z});
+  const auto vector = [&b](storage_role role) {
+    const storage_id s = b.add(role, map_elements, 1.0);
+    storage& made = b.made().storages[static_cast<std::size_t>(s)];
+    std::swap(made.fixed_bytes, made.bytes_per_sample);
+    return s;
+  };
+  op& norm = b.forward({z}, {y});
+  norm.kind = op_kind::batch_norm;
+  norm.attributes.fused_relu = true;
+  norm.parameters = {vector(storage_role::weight), vector(storage_role::weight),
+                     vector(storage_role::statistic), vector(storage_role::statistic)};
+  norm.parameters_written = {vector(storage_role::saved_statistic), vector(storage_role::saved_statistic)};
+  b.backward({{read(y, need::sign)}});
+  b.backward({{read(y, need::value)}});
+  b.backward({{read(x, need::value)}});
+  add_recipes(b.made(), std::vector<op_id>{1, 2});
+  ASSERT_EQ(b.made().recipes.size(), 1U);
+  for (const policy chosen : {policy::lossless, policy::fp16, policy::fp8}) {
+    plan_options o;
+    o.chosen_policy = chosen;
+    EXPECT_EQ(findings_of(make_plan(b.made(), o)), "") << to_string(chosen);
+  }
+}
+
 TEST(recipes, plans_for_speed_weigh_their_time) {
   block b;
   graph g = b.g.made();
