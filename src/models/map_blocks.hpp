@@ -10,19 +10,17 @@
 
 namespace stash::models {
 
-/// Without a bias: a norm's shift follows.
+/// A square kernel, and no bias where a norm's shift follows.
 inline value conv(tape& t, const std::string& name, value x, std::int64_t channels, std::int64_t kernel,
-                  const conv2d_window& window = {}) {
+                  const conv2d_window& window = {}, bool bias = false) {
   const weight w =
       t.parameter(name + "/weight", {channels, t.shape(x).back() / window.groups, kernel, kernel});
-  return t.conv2d(name, {{x, w}}, {}, window);
+  return t.conv2d(name, {{x, w}}, bias ? t.parameter(name + "/bias", {channels}) : weight{}, window);
 }
 
 inline value conv_with_bias(tape& t, const std::string& name, value x, std::int64_t channels,
                             std::int64_t kernel, const conv2d_window& window = {}) {
-  const weight w =
-      t.parameter(name + "/weight", {channels, t.shape(x).back() / window.groups, kernel, kernel});
-  return t.conv2d(name, {{x, w}}, t.parameter(name + "/bias", {channels}), window);
+  return conv(t, name, x, channels, kernel, window, true);
 }
 
 /// Keeps the size of a map at stride 1; kernels are odd.

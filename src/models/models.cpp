@@ -21,42 +21,42 @@ void refuse_size(std::string_view model, std::string_view which, std::int64_t va
               fmt::format("models::{}: {}: expected 0, the network has none, got {}", model, which, value));
 }
 
-template <class Options>
-std::int64_t steps_of(const Options& o, const graph_parameters& p) {
-  return p.steps != 0 ? p.steps : o.steps;
+// Of a network of images or volumes; `o` are its own sizes.
+template <class Options, class Build>
+planner::graph graph_of_side(const char* name, std::int64_t batch, const graph_parameters& p, Options o,
+                             const Build& build) {
+  refuse_size(name, "steps", p.steps);
+  refuse_size(name, "loss_chunk", p.loss_chunk);
+  if (p.side != 0) o.side = p.side;
+  return build(o).finish(batch, {p.relu_density});
+}
+
+// Of a network of sequences.
+template <class Options, class Build>
+planner::graph graph_of_steps(const char* name, std::int64_t batch, const graph_parameters& p, Options o,
+                              const Build& build) {
+  refuse_size(name, "side", p.side);
+  if (p.steps != 0) o.steps = p.steps;
+  o.loss_chunk = p.loss_chunk;
+  return build(o).finish(batch, {p.relu_density});
 }
 
 planner::graph unet3d_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("unet3d", "steps", p.steps);
-  refuse_size("unet3d", "loss_chunk", p.loss_chunk);
-  unet3d_options o;
-  if (p.side != 0) o.side = p.side;
-  return unet3d(o).finish(batch, {p.relu_density});
+  return graph_of_side("unet3d", batch, p, unet3d_options{}, unet3d);
 }
 
 planner::graph lstm_lm_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("lstm_lm", "side", p.side);
-  lstm_lm_options o;
-  o.steps = steps_of(o, p);
-  o.loss_chunk = p.loss_chunk;
-  return lstm_lm(o).finish(batch, {p.relu_density});
+  return graph_of_steps("lstm_lm", batch, p, lstm_lm_options{}, lstm_lm);
 }
 
 planner::graph seq2seq_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("seq2seq", "side", p.side);
-  seq2seq_options o;
-  o.steps = steps_of(o, p);
-  o.loss_chunk = p.loss_chunk;
-  return seq2seq(o).finish(batch, {p.relu_density});
+  return graph_of_steps("seq2seq", batch, p, seq2seq_options{}, seq2seq);
 }
 
 template <tape (*build)(const char*, const transformer_options&), transformer_options (*sizes)()>
 planner::graph transformer_graph(const char* name, std::int64_t batch, const graph_parameters& p) {
-  refuse_size(name, "side", p.side);
-  transformer_options o = sizes();
-  o.steps = steps_of(o, p);
-  o.loss_chunk = p.loss_chunk;
-  return build(name, o).finish(batch, {p.relu_density});
+  return graph_of_steps(name, batch, p, sizes(),
+                        [name](const transformer_options& o) { return build(name, o); });
 }
 
 planner::graph bert_base_graph(std::int64_t batch, const graph_parameters& p) {
@@ -75,49 +75,30 @@ planner::graph gpt2_medium_graph(std::int64_t batch, const graph_parameters& p) 
   return transformer_graph<gpt2, gpt2_medium>("gpt2_medium", batch, p);
 }
 
-template <tape (*build)(const image_options&)>
-planner::graph image_graph(const char* name, std::int64_t batch, const graph_parameters& p) {
-  refuse_size(name, "steps", p.steps);
-  refuse_size(name, "loss_chunk", p.loss_chunk);
-  image_options o;
-  if (p.side != 0) o.side = p.side;
-  return build(o).finish(batch, {p.relu_density});
-}
-
 planner::graph mobilenet_v2_graph(std::int64_t batch, const graph_parameters& p) {
-  return image_graph<mobilenet_v2>("mobilenet_v2", batch, p);
+  return graph_of_side("mobilenet_v2", batch, p, image_options{}, mobilenet_v2);
 }
 
 planner::graph efficientnet_b0_graph(std::int64_t batch, const graph_parameters& p) {
-  return image_graph<efficientnet_b0>("efficientnet_b0", batch, p);
+  return graph_of_side("efficientnet_b0", batch, p, image_options{}, efficientnet_b0);
 }
 
 planner::graph convnext_tiny_graph(std::int64_t batch, const graph_parameters& p) {
-  return image_graph<convnext_tiny>("convnext_tiny", batch, p);
+  return graph_of_side("convnext_tiny", batch, p, image_options{}, convnext_tiny);
 }
 
 planner::graph vit_b16_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("vit_b16", "steps", p.steps);
-  refuse_size("vit_b16", "loss_chunk", p.loss_chunk);
-  vit_options o;
-  if (p.side != 0) o.side = p.side;
-  return vit("vit_b16", o).finish(batch, {p.relu_density});
+  return graph_of_side("vit_b16", batch, p, vit_options{},
+                       [](const vit_options& o) { return vit("vit_b16", o); });
 }
 
 planner::graph unet2d_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("unet2d", "steps", p.steps);
-  refuse_size("unet2d", "loss_chunk", p.loss_chunk);
-  unet2d_options o;
-  if (p.side != 0) o.side = p.side;
-  return unet2d(o).finish(batch, {p.relu_density});
+  return graph_of_side("unet2d", batch, p, unet2d_options{}, unet2d);
 }
 
 planner::graph llama_1b_graph(std::int64_t batch, const graph_parameters& p) {
-  refuse_size("llama_1b", "side", p.side);
-  llama_options o;
-  o.steps = steps_of(o, p);
-  o.loss_chunk = p.loss_chunk;
-  return llama("llama_1b", o).finish(batch, {p.relu_density});
+  return graph_of_steps("llama_1b", batch, p, llama_options{},
+                        [](const llama_options& o) { return llama("llama_1b", o); });
 }
 
 constexpr model_info planned(std::string_view name, std::string_view description, graph_parameters sizes,

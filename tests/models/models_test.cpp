@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "stash/error.hpp"
+#include "tape_support.hpp"
 
 namespace stash::models {
 namespace {
@@ -22,6 +23,7 @@ using planner::network;
 using planner::node;
 using planner::node_kind;
 using ::testing::HasSubstr;
+using testing::refusal;
 using dims = std::vector<std::int64_t>;
 
 std::vector<model_info> with_forward_graphs() {
@@ -386,18 +388,6 @@ TEST(models, working_sets) {
   EXPECT_EQ(operand_bytes(build_default("inception_v1"), "pool1"),
             4 * (112 * 112 + 56 * 56) * 64);                                                  // 4.01 MB
   EXPECT_EQ(operand_bytes(build_default("resnet50"), "conv2_1/add"), 4 * 3 * 56 * 56 * 256);  // 9.63 MB
-}
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    EXPECT_EQ(e.code(), errc::invalid_argument);
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
 }
 
 TEST(models, wrong_inputs_name_the_node) {

@@ -12,6 +12,7 @@
 #include "planned_graph.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
+#include "tape_support.hpp"
 
 namespace stash::models {
 namespace {
@@ -23,14 +24,9 @@ using testing::expect_reads_are_what_forward_saw;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::label_rules;
+using testing::op_named;
+using testing::refusal;
 using dims = std::vector<std::int64_t>;
-
-const planner::op& op_named(const graph& g, std::string_view name) {
-  const auto found =
-      std::find_if(g.ops.begin(), g.ops.end(), [&](const planner::op& o) { return o.name == name; });
-  if (found == g.ops.end()) throw std::out_of_range("no op " + std::string(name));
-  return *found;
-}
 
 dims output_shape(const graph& g, std::string_view name) {
   return testing::shape_of(g, op_named(g, name).outputs.at(0));
@@ -300,18 +296,6 @@ TEST(planned, a_loss_in_chunks_keeps_no_logits) {
 }
 
 // ---- refusals --------------------------------------------------------------------------------------------
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    EXPECT_EQ(e.code(), errc::invalid_argument);
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
 
 TEST(planned, sizes_beyond_64_bits_are_refused) {
   EXPECT_THAT(refusal([] { unet3d({.side = std::int64_t{1} << 22}); }), HasSubstr("side"));

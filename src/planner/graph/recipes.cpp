@@ -151,16 +151,10 @@ void add_recipes(graph& g, std::span<const op_id> cheap, std::span<const op_id> 
     is_cheap[index(o)] = is_sum[index(o)] = true;
   const recipe_facts facts(g);
   const chain_search chains(g, facts, is_cheap, is_sum);
-  std::vector<recipe> all;
   for (std::size_t s = 0; s < g.storages.size(); ++s) {
     if (!facts.is_read(static_cast<storage_id>(s))) continue;
-    std::vector<recipe> found = chains.recipes_for(static_cast<storage_id>(s));
-    all.insert(all.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-  }
-  for (recipe& r : all) {
-    const bool known = std::any_of(g.recipes.begin(), g.recipes.end(),
-                                   [&](const recipe& x) { return x.target == r.target && x.ops == r.ops; });
-    if (!known) g.recipes.push_back(std::move(r));
+    for (recipe& r : chains.recipes_for(static_cast<storage_id>(s)))
+      g.recipes.push_back(std::move(r));
   }
 }
 

@@ -43,7 +43,7 @@ class recipe_facts {
 inline constexpr std::size_t most_recipes = 4;
 /// Adds recipes made of the ops `cheap` and `sums`, chains of them included: for every map that the backward
 /// stage reads, up to `most_recipes` recipes whose sources it reads, too, those of fewest ops first. Those
-/// with one of `sums` have one source. Recipes that are there stay. `g` is complete.
+/// with one of `sums` have one source. `g` is complete, and has no recipes yet.
 void add_recipes(graph& g, std::span<const op_id> cheap, std::span<const op_id> sums = {});
 
 }  // namespace stash::planner

@@ -181,11 +181,11 @@ double attention_flops(const trace_tensor* query, const trace_tensor* key) {
 }  // namespace
 
 bool runs_again(const trace_node& n) {
-  return std::find(std::begin(cheap), std::end(cheap), n.name) != std::end(cheap);
+  return is_one_of(n.name, cheap);
 }
 
 bool sums_up(const trace_node& n) {
-  return std::find(std::begin(sums), std::end(sums), n.name) != std::end(sums);
+  return is_one_of(n.name, sums);
 }
 
 std::optional<need> need_of(const trace_node& n, std::size_t argument, trace_type type) {

@@ -17,11 +17,6 @@ namespace {
 
 constexpr std::size_t nobody = std::numeric_limits<std::size_t>::max();
 
-template <std::size_t N>
-bool is_one_of(std::string_view name, const std::string_view (&list)[N]) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
-
 bool is_allocation(std::string_view name) {
   static constexpr std::string_view list[] = {
       "aten::empty",          "aten::empty_like",        "aten::empty_strided",

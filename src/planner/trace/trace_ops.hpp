@@ -4,14 +4,21 @@
 /// Which calls of a trace do the work: primitive operators, in the order in which they finish, with the
 /// allocations and views among them. Internal to the reading of traces.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 #include "planner/trace/trace.hpp"
 
 namespace stash::planner::traces {
+
+template <std::size_t N>
+bool is_one_of(std::string_view name, const std::string_view (&list)[N]) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
 
 /// A parameter of a signature.
 struct parameter {
