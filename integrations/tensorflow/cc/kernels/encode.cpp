@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// StashEncode on CPUs, StashDecode.
+// StashEncode on CPUs, StashDecode, StashDims.
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/attributes.hpp"
 #include "kernels/encoder.hpp"
 #include "kernels/rounding.hpp"
 
@@ -112,9 +116,94 @@ class decode_op : public counted_kernel {
   stash_encoding encoding_ = STASH_INIT(stash_encoding);
 };
 
+/// Reads how long `stored` is, and nothing else: on a device its bytes stay where they are.
+class dims_op : public tensorflow::OpKernel {
+ public:
+  explicit dims_op(OpKernelConstruction* context) : tensorflow::OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("known", &known_));
+    tensorflow::DataType type = tensorflow::DT_INVALID;
+    OP_REQUIRES_OK(context, context->GetAttr("T", &type));
+    type_ = core_type(type);
+    OP_REQUIRES_OK(context, read_encoding(context, &encoding_));
+    OP_REQUIRES(context, !is_sparse(encoding_),
+                wrong(type_string(), "encoding", "one whose size does not depend on the values",
+                      "a sparse one"));
+    for (std::size_t axis = 0; axis < known_.size(); ++axis) {
+      const std::int64_t n = known_[axis];
+      OP_REQUIRES(context, n >= 0 || (n == -1 && open_ < 0),
+                  wrong(type_string(), "known", "dimensions, of which one may be -1", absl::StrCat(n)));
+      if (n < 0) open_ = static_cast<int>(axis);
+      if (n >= 0) OP_REQUIRES_OK(context, multiply(n));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& stored = context->input(0);
+    std::int64_t open = 0;
+    if (open_ >= 0) OP_REQUIRES_OK(context, find(stored.NumElements(), &open));
+    Tensor* dims = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, TensorShape({static_cast<std::int64_t>(known_.size())}), &dims));
+    for (std::size_t axis = 0; axis < known_.size(); ++axis)
+      dims->flat<std::int64_t>()(static_cast<std::int64_t>(axis)) =
+          static_cast<int>(axis) == open_ ? open : known_[axis];
+  }
+
+ private:
+  static constexpr std::int64_t most = std::int64_t{1} << 40;
+
+  absl::Status multiply(std::int64_t n) {
+    if (n > 0 && product_ > most / n)
+      return wrong(type_string(), "known", absl::StrCat("at most ", most, " elements"), "more");
+    product_ *= n;
+    return absl::OkStatus();
+  }
+
+  absl::Status bytes_of(std::int64_t n, std::int64_t* bytes) const {
+    std::size_t found = 0;
+    TF_RETURN_IF_ERROR(
+        from_core(type_string(), stash_encoded_bytes_bound(&encoding_, type_, n * product_, &found)));
+    *bytes = static_cast<std::int64_t>(found);
+    return absl::OkStatus();
+  }
+
+  // The smallest number that takes so many bytes; the next one takes more, or nothing tells them apart.
+  absl::Status find(std::int64_t stored, std::int64_t* open) const {
+    std::int64_t low = 0;
+    std::int64_t high = product_ == 0 ? 0 : most / product_;
+    std::int64_t bytes = 0;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      TF_RETURN_IF_ERROR(bytes_of(middle, &bytes));
+      if (bytes < stored) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    TF_RETURN_IF_ERROR(bytes_of(low, &bytes));
+    std::int64_t next = 0;
+    TF_RETURN_IF_ERROR(bytes_of(low + 1, &next));
+    if (bytes != stored || next == bytes)
+      return wrong(type_string(), "stored",
+                   absl::StrCat("bytes of whole slices of ", product_, " elements, which tell their number"),
+                   absl::StrCat(stored, " bytes"));
+    *open = low;
+    return absl::OkStatus();
+  }
+
+  stash_encoding encoding_ = STASH_INIT(stash_encoding);
+  std::int32_t type_ = 0;
+  std::vector<std::int64_t> known_;
+  std::int64_t product_ = 1;
+  int open_ = -1;
+};
+
 REGISTER_KERNEL_BUILDER(Name("StashEncode").Device(tensorflow::DEVICE_CPU), encode_op);
 REGISTER_KERNEL_BUILDER(Name("StashDecode").Device(tensorflow::DEVICE_CPU), decode_op);
 REGISTER_KERNEL_BUILDER(Name("StashDecode").Device(tensorflow::DEVICE_GPU).HostMemory("dims"), decode_op);
+REGISTER_KERNEL_BUILDER(Name("StashDims").Device(tensorflow::DEVICE_CPU), dims_op);
+REGISTER_KERNEL_BUILDER(Name("StashDims").Device(tensorflow::DEVICE_GPU).HostMemory("dims"), dims_op);
 
 }  // namespace
 }  // namespace stash_tf

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registration of StashEncode and StashDecode.
+// Registration of StashEncode, StashDecode and StashDims.
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "stash/c_api.h"
 #include "tensorflow/core/framework/op.h"
@@ -26,6 +28,15 @@ absl::Status decode_shapes(InferenceContext* c) {
   ShapeHandle y;
   TF_RETURN_IF_ERROR(c->MakeShapeFromShapeTensor(1, &y));
   c->set_output(0, y);
+  return absl::OkStatus();
+}
+
+absl::Status stored_dims_shapes(InferenceContext* c) {
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &unused));
+  std::vector<std::int64_t> dims;
+  TF_RETURN_IF_ERROR(c->GetAttr("known", &dims));
+  c->set_output(0, c->Vector(static_cast<std::int64_t>(dims.size())));
   return absl::OkStatus();
 }
 
@@ -72,5 +83,25 @@ dims: The shape that StashEncode wrote.
 y: The tensor; for encodings that round, the rounded values.
 encoding: The encoding of StashEncode.
 keep_nonzero: As for StashEncode.
+tensor: A name for the counters.
+)doc");
+
+REGISTER_OP("StashDims")
+    .Input("stored: uint8")
+    .Output("dims: int64")
+    .Attr("T: {float, half, bfloat16, bool} = DT_FLOAT")
+    .Attr("encoding: string")
+    .Attr("known: list(int)")
+    .Attr("tensor: string = ''")
+    .SetShapeFn(stored_dims_shapes)
+    .Doc(R"doc(
+The shape of the tensor that StashEncode stored, where all but one of its dimensions are known: the number of bytes tells
+the other one. For elements of lists, with which no second output can travel.
+
+stored: The bytes that StashEncode wrote.
+dims: The shape.
+known: The shape, with -1 for the dimension that is not known.
+T: Type of the dense tensor.
+encoding: The encoding of StashEncode; not one whose size depends on the values.
 tensor: A name for the counters.
 )doc");

@@ -27,6 +27,7 @@
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/plan/headroom.hpp"
 #include "optimizer/rewrite/check.hpp"
+#include "optimizer/rewrite/encode_lists.hpp"
 #include "optimizer/rewrite/ordering.hpp"
 #include "optimizer/rewrite/recompute.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
@@ -143,6 +144,15 @@ class candidate {
     original_ = &copied_;
     graph_ = &own_.emplace(copied_);
   }
+
+  // The graph of another one in which loops keep less in lists, if `lists` says that it has any; `analysis` is
+  // the caller's to fill in.
+  candidate(const candidate& kept, const settings& request) : sizes(kept.sizes) {
+    lists = encode_lists(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, request, &sizes, &copied_);
+    if (lists.changed() == 0) return;
+    original_ = &copied_;
+    graph_ = &own_.emplace(copied_);
+  }
   candidate(const candidate&) = delete;
   candidate& operator=(const candidate&) = delete;
 
@@ -184,6 +194,7 @@ class candidate {
   tensor_sizes sizes;
   step analysis;
   copied_ops copies;
+  encoded_lists lists;
   std::optional<control_flow> flow;
   ordering ordered;
   outcome result;
@@ -346,8 +357,23 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_plain_bytes = plain / unit;
     auto best = std::make_unique<candidate>(summed, summed_graph, std::move(sizes), std::move(analysis));
     best->plan(request, device_bytes);
-    const bool kept = request.budget_bytes > 0 && best->peak() <= request.budget_bytes;
-    if (request.recompute && request.policy == "lossless" && !kept) {
+    const auto is_kept = [&] { return request.budget_bytes > 0 && best->peak() <= request.budget_bytes; };
+    encoded_lists lists;
+    if (!best->analysis.lists.empty() && !is_kept()) {
+      auto listed = std::make_unique<candidate>(*best, request);
+      if (getenv("STASH_DBG")) { fprintf(stderr, "lists %zu changed %d\n", best->analysis.lists.size(), listed->lists.changed()); for (auto& t : listed->lists.tensors) fprintf(stderr, "  %s %s %s %s %s\n", t.tensor.c_str()+std::max<int>(0,(int)t.tensor.size()-50), t.op.c_str(), t.choice.c_str(), t.needs.empty()?"":t.needs[0].c_str(), t.reason.c_str()); }
+      if (listed->lists.changed() > 0) {
+        listed->analysis = analysed(listed->graph(), listed->sizes);
+        listed->plan(request, device_bytes);
+        if (getenv("STASH_DBG")) fprintf(stderr, "peaks %lld %lld\n", (long long)listed->peak(), (long long)best->peak());
+        // Where nothing says how often a loop runs, its lists are not in the peak.
+        if (listed->peak() < best->peak() || (log->lists_in_loops && listed->peak() <= best->peak())) {
+          best = std::move(listed);
+          lists = best->lists;
+        }
+      }
+    }
+    if (request.recompute && request.policy == "lossless" && !is_kept()) {
       const auto plan_copies = [&](headroom* spare) {
         auto again = std::make_unique<candidate>(*best, request.min_bytes, spare);
         if (again->copies.maps == 0) return again;
@@ -361,9 +387,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         best = with_less_work(std::move(again),
                               request.budget_bytes > 0 ? request.budget_bytes : best->peak(), plan_copies);
     }
-    log->recomputed_maps = best->copies.maps;
-    log->recomputed_ops = best->copies.ops;
-    log->recomputed_bytes = best->copies.bytes;
+    log->recomputed_maps = best->copies.maps + lists.recomputed;
+    log->recomputed_ops = best->copies.ops + lists.ops;
+    log->recomputed_bytes = best->copies.bytes + lists.recomputed_bytes;
+    log->lists = lists.changed();
     log->loops = best->ordered.loops_held_back;
     outcome& result = best->result;
     const std::int64_t peak = best->peak();
@@ -373,6 +400,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(best->context(request, device_bytes), result, log);
+    log->tensors.insert(log->tensors.end(), lists.tensors.begin(), lists.tensors.end());
     if (request.swap) log->swap = word_on_swapping(best->context(request, device_bytes), result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
     const bool must_learn = !best->sizes.batch_known() && (request.budget_bytes > 0 || request.swap);
@@ -392,7 +420,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                               absl::StrCat("Stash: ", word));
       }
     } else if (request.budget_bytes == 0) {
-      const bool nothing = result.graph.stashes == 0 && !lower;
+      const bool nothing = result.graph.stashes == 0 && lists.changed() == 0 && !lower;
       const bool higher = !nothing && peak > plain;
       if (higher) log->tensors.clear();
       if (nothing || higher) {
@@ -404,7 +432,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower && log->reason.empty();
+    log->ordered = result.graph.stashes == 0 && lists.encoded == 0 && log->sums == 0 && lower && log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
     const bool matters = request.budget_bytes > 0 || request.swap || log->loops > 0;

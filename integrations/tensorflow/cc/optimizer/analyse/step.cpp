@@ -12,6 +12,7 @@
 #include "optimizer/analyse/need_propagation.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/edge_order.hpp"
+#include "optimizer/graph/list_sources.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
 #include "optimizer/simulate/folding.hpp"
@@ -22,6 +23,8 @@ namespace {
 
 using tensorflow::DataType;
 
+constexpr std::int64_t smallest_element = 1024;  // bytes of an iteration: a decoder costs time, too
+constexpr std::int64_t few_trips = 16;           // of a loop of which nothing says how often it runs
 constexpr double zeros_of_a_relu = 0.5;  // with weights drawn symmetrically around zero; measured later
 
 bool is_storable(DataType type) {
@@ -49,10 +52,6 @@ bool is_kept(const settings& request, const std::string& node_name) {
 bool is_call(const std::string& op) {
   return absl::EndsWith(op, "PartitionedCall") || absl::EndsWith(op, "If") || absl::EndsWith(op, "While") ||
          absl::EndsWith(op, "Case");
-}
-
-bool is_lossy(const settings& request) {
-  return request.policy != "lossless" && (request.policy != "auto" || !request.values.empty());
 }
 
 class analyser {
@@ -86,6 +85,7 @@ class analyser {
       settle(&b);
       step_.on_device = step_.on_device || is_off_host(b);
     }
+    find_lists();
     find_poolings();
     step_.device_node = find_device_node();
     if (step_.blocks.empty() && step_.device_node >= 0) step_.on_device = is_on_gpu(step_.device_node);
@@ -114,6 +114,85 @@ class analyser {
     for (const int node : step_.order)
       if (request_.budget_bytes > 0 && step_.backward[at(node)]) return node;
     return -1;
+  }
+
+  void find_lists() {
+    const loops all(graph_, step_.order);
+    for (const carried_list& list : carried_lists(graph_)) {
+      // The ops on the list come from the gradient, wherever they run.
+      if (step_.backward[at(list.element.node)] || !step_.backward[at(list.pop)]) continue;
+      const tensor_size* size = sizes_.find(list.element);
+      const std::int64_t trips = all[all.loop_of(list.push)].trips;
+      if (size == nullptr || !is_storable(size->type) || size->bytes() < smallest_element ||
+          size->bytes() * std::max<std::int64_t>(trips, few_trips) < request_.min_bytes ||
+          has_one_buffer(list.element))
+        continue;
+      listed_block b;
+      b.list = list;
+      b.trips = trips;
+      b.element.tensor = list.element;
+      b.element.root = root_of(graph_, list.element);
+      b.element.size = *size;
+      for (const reader& r : graph_.readers(list.pop))
+        if (r.port == 1) add_reader_of_list(r, &b.element);
+      if (is_on_gpu(list.push)) b.element.raw_because = "on a GPU TensorFlow has no lists of encoded bytes";
+      settle(&b.element);
+      b.element.movable = b.element.plan_bits = false;
+      b.element.bits.clear();
+      if (!b.element.readers.empty()) step_.lists.push_back(std::move(b));
+    }
+  }
+
+  // The same memory in each iteration: a weight, or what a loop was given and leaves as it is.
+  bool has_one_buffer(const source& element) const {
+    const source held = held_in(graph_, sizes_, element);
+    if (is_held_elsewhere(graph_.op(held.node)) || is_enter(graph_.op(held.node))) return true;
+    if (!is_switch(graph_.op(held.node))) return false;
+    const source merge = graph_.inputs(held.node)[0];
+    if (!is_merge(graph_.op(merge.node))) return false;
+    for (const source& s : graph_.inputs(merge.node)) {
+      if (!is_next_iteration(graph_.op(s.node))) continue;
+      const source next = held_in(graph_, sizes_, graph_.inputs(s.node)[0]);
+      if (is_switch(graph_.op(next.node)) && graph_.inputs(next.node)[0] == merge) return true;
+    }
+    return false;
+  }
+
+  void add_reader_of_list(const reader& read, stashed_block* b) {
+    stash_reader r;
+    r.node = read.node;
+    r.input = read.input;
+    r.tensor = b->tensor;
+    r.needs = needs_of(b->size, b->root, read.node, read.input);
+    r.gate = gate_of(read.node, read.input);
+    if (b->raw_because.empty() && !step_.backward[at(read.node)])
+      b->raw_because = "read outside of the backward pass";
+    if (b->raw_because.empty() && is_control_flow(graph_.op(read.node)))
+      b->raw_because = "read by control flow (" + graph_.op(read.node) + ")";
+    if (b->raw_because.empty() && is_list_op(graph_.op(read.node)))
+      b->raw_because = "goes on into another list";
+    b->readers.push_back(std::move(r));
+  }
+
+  // What a reader needs of a tensor of the forward pass.
+  std::vector<std::string> needs_of(const tensor_size& size, const source& root, int node, int input) const {
+    if (size.type == tensorflow::DT_BOOL) return {"mask"};
+    std::vector<std::string> needs = propagation_->needs(node, input);
+    // Pictures have 8 bits, of which narrow formats leave four, and the first layer sees how they differ.
+    if (is_made_of_inputs(root) || needs_fine_values(graph_, root.node, node, input))
+      std::replace(needs.begin(), needs.end(), std::string("value"), std::string("fine_value"));
+    if (is_spread(size, node))
+      std::replace(needs.begin(), needs.end(), std::string("value"), std::string("exact_value"));
+    return needs;
+  }
+
+  // Also in a slice of an input over which a loop goes.
+  bool is_made_of_inputs(const source& root) const {
+    if (inputs_[at(root.node)]) return true;
+    if (graph_.op(root.node) != "TensorListGetItem") return false;
+    const std::vector<source> wholes = sources_of_list(graph_, graph_.inputs(root.node)[0]).wholes;
+    return std::any_of(wholes.begin(), wholes.end(),
+                       [&](const source& whole) { return inputs_[at(root_of(graph_, whole).node)]; });
   }
 
   void add_reader(int node, int input) {
@@ -145,13 +224,7 @@ class analyser {
     r.node = node;
     r.input = input;
     r.tensor = read;
-    r.needs = size->type == tensorflow::DT_BOOL ? std::vector<std::string>{"mask"}
-                                                : propagation_->needs(node, input);
-    // Pictures have 8 bits, of which narrow formats leave four, and the first layer sees how they differ.
-    if (inputs_[at(root.node)] || needs_fine_values(graph_, root.node, node, input))
-      std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
-    if (is_spread(*size, node))
-      std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("exact_value"));
+    r.needs = needs_of(*size, root, node, input);
     r.gate = gate_of(node, input);
     const auto keep_raw = [&](const std::string& why) {
       if (b.raw_because.empty()) b.raw_because = why;
@@ -450,6 +523,13 @@ std::string bits_for(const graph_view& graph, const stash_reader& r) {
 
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r) {
   return !b.bits.empty() && bits_for(graph, r) == b.bits;
+}
+
+std::vector<std::string> all_needs(const listed_block& b) {
+  std::set<std::string> needs(b.also_needs.begin(), b.also_needs.end());
+  for (const stash_reader& r : b.element.readers)
+    needs.insert(r.needs.begin(), r.needs.end());
+  return {needs.begin(), needs.end()};
 }
 
 std::string layer_of(const std::string& node_name) {

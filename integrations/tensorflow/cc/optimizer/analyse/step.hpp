@@ -12,6 +12,7 @@
 
 #include "optimizer/driver/log.hpp"
 #include "optimizer/driver/settings.hpp"
+#include "optimizer/graph/carried_lists.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 
@@ -45,6 +46,18 @@ struct stashed_block {
   bool movable = false;  ///< to the host: it lives in another memory, and nothing keeps it there
 };
 
+/// What a loop of the forward pass keeps of each iteration for a loop of the backward pass.
+struct listed_block {
+  carried_list list;
+  stashed_block element;     ///< of one iteration; its readers read what comes out of the list
+  std::int64_t trips = -1;   ///< iterations of the loop; -1: not known
+  /// Of what is computed again from it.
+  std::vector<std::string> also_needs = {};
+};
+
+/// What all readers of a list need of its elements, each need once.
+std::vector<std::string> all_needs(const listed_block& b);
+
 /// A max-pooling and its gradient, which argmax can serve instead of the maps.
 struct pooling {
   int forward = -1;
@@ -57,6 +70,7 @@ struct step {
   std::vector<bool> backward;  ///< by node
   std::vector<stashed_block> blocks;
   std::map<source, int> block_of;  ///< by root
+  std::vector<listed_block> lists;
   std::vector<pooling> poolings;
   std::vector<left_node> left;
   /// Reads by the backward pass, outside of loops, of tensors whose size is not known, and calls of

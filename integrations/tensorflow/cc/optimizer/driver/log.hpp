@@ -13,6 +13,8 @@ struct logged_tensor {
   std::string tensor, layer, op, type;
   std::int64_t elements = 0, elements_per_sample = 0;
   std::int64_t dense_bytes = 0, stored_bytes = 0;
+  /// Of the loop that makes one of these in each of its iterations; 0: it is made once; -1: not known.
+  std::int64_t iterations = 0;
   std::int64_t host_bytes = 0;  ///< of the stored bytes, those that go to the host and come back
   std::vector<std::string> needs;
   std::string choice, reason;
@@ -51,6 +53,7 @@ struct logged_graph {
   int recomputed_ops = 0;   ///< that were copied for them
   std::int64_t recomputed_bytes = 0;        ///< of these maps
   int sums = 0;                             ///< of gradients, that are added up as they come
+  int lists = 0;                            ///< of loops, whose elements are encoded or computed again
   int loops = 0;                            ///< of the backward pass, whose iterations run one by one
   std::vector<std::string> unknown_layers;  ///< that were to be kept, but are not in this graph
   double seconds = 0;

@@ -84,6 +84,10 @@ settings process_settings() {
   return current;
 }
 
+bool is_lossy(const settings& request) {
+  return request.policy != "lossless" && (request.policy != "auto" || !request.values.empty());
+}
+
 }  // namespace stash_tf
 
 extern "C" std::int32_t stash_tf_configure(const char* text, char** message) {

@@ -29,7 +29,8 @@ struct settings {
   /// Of the log: functions that are optimized under equal settings share it.
   std::int64_t generation = 0;
   bool swap = false;
-  /// Policy lossless: the backward pass computes again what cheap ops make of maps that are kept.
+  /// The backward pass computes again what cheap ops make of maps that are kept (policy lossless) and of
+  /// what loops keep in lists.
   bool recompute = true;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;
@@ -39,6 +40,9 @@ struct settings {
   /// For tests: steps on a GPU are rewritten though the kernels of this library do not run there.
   bool any_device = false;
 };
+
+/// Whether the policy may round values.
+bool is_lossy(const settings& request);
 
 /// Throws std::invalid_argument that names the field.
 settings parse_settings(const std::string& json);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "optimizer/graph/views.hpp"
 
@@ -73,6 +74,24 @@ bool control_flow::may_hold_back(int next, int first) const {
                      [&](const condition& decided) {
                        return of_loop(decided) || std::binary_search(c.begin(), c.end(), decided);
                      });
+}
+
+int control_flow::deciding_variable(int condition) const {
+  std::vector<int> queue = {condition};
+  std::set<int> seen = {condition};
+  while (!queue.empty()) {
+    const int i = queue.back();
+    queue.pop_back();
+    for (const source& s : graph_.inputs(i)) {
+      if (is_next_iteration(graph_.op(s.node))) {
+        const source& value = graph_.inputs(s.node)[0];
+        if (!is_control_flow(graph_.op(value.node))) return s.node;
+      } else if (frame(s.node) == frame(condition) && seen.insert(s.node).second) {
+        queue.push_back(s.node);
+      }
+    }
+  }
+  return -1;
 }
 
 }  // namespace stash_tf

@@ -78,7 +78,7 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
     if (symbols.count(n) != 0) {
       n = batch;
       s.per_sample = true;
-      ++s.batch_dims;
+      if (s.batch_dims++ == 0) s.batch_dim = static_cast<int>(s.dims.size());
     }
     if (n < 0) return s;
     if (n > 0 && elements > most_elements / n) {
@@ -208,8 +208,11 @@ bool is_unknown(const tensor_size& s) {
 // Of a size that was found with one number of samples, what is the batch: whatever is twice as large with
 // twice as many.
 void find_batch(const std::vector<std::int64_t>& twice, tensor_size* s) {
-  for (std::size_t k = 0; k < std::min(twice.size(), s->dims.size()); ++k)
-    if (s->dims[k] > 0 && twice[k] == 2 * s->dims[k]) ++s->batch_dims;
+  for (std::size_t k = 0; k < std::min(twice.size(), s->dims.size()); ++k) {
+    const bool grows = s->dims[k] > 0 && twice[k] == 2 * s->dims[k];
+    if (grows && s->batch_dims++ == 0) s->batch_dim = static_cast<int>(k);
+    s->is_odd = s->is_odd || (!grows && twice[k] != s->dims[k]);
+  }
   s->per_sample = s->batch_dims > 0;
 }
 
@@ -288,6 +291,16 @@ void tensor_sizes::fill_in(const graph_view& graph, const named& earlier) {
       batch_open_ = batch_open_ || before.per_sample;
     }
   }
+}
+
+void tensor_sizes::set(const source& tensor, tensor_size s) {
+  std::vector<tensor_size>& outputs = of_node_.at(at(tensor.node));
+  if (outputs.size() <= at(tensor.port)) {
+    tensor_size open;
+    open.elements = unknown;
+    outputs.resize(at(tensor.port) + 1, open);
+  }
+  outputs[at(tensor.port)] = std::move(s);
 }
 
 bool tensor_sizes::has_unknown() const {

@@ -23,6 +23,8 @@ struct tensor_size {
   std::int64_t elements = 0;
   bool per_sample = false;  ///< one dimension or more are the unknown batch
   int batch_dims = 0;       ///< how many are
+  int batch_dim = -1;       ///< the first of them
+  bool is_odd = false;      ///< a dimension grows with the batch, but not as the batch does
 
   std::int64_t bytes() const;
   /// What the unknown batch multiplies its elements by, for a batch of so many samples.
@@ -46,6 +48,8 @@ class tensor_sizes {
 
   /// Of the only output of the node that comes after all that are known.
   void add(tensor_size s) { of_node_.push_back({std::move(s)}); }
+  /// Of a node of the graph whose output has become another one.
+  void set(const source& tensor, tensor_size s);
 
   /// Null if not known, as of nodes that were added later.
   const tensor_size* find(const source& tensor) const;

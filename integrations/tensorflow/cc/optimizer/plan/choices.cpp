@@ -180,4 +180,34 @@ choices plan(const planner_graph& g, const step& analysis, const settings& reque
   return result;
 }
 
+std::vector<block_choice> plan_lists(const step& analysis, const settings& request) {
+  std::vector<block_choice> result(analysis.lists.size());
+  for (std::size_t k = 0; k < result.size(); ++k) {
+    const stashed_block& b = analysis.lists[k].element;
+    result[k].stored_bytes = b.size.bytes();
+    result[k].reason = b.raw_because;
+  }
+  if (analysis.lists.empty()) return result;
+  settings without_moves = request;
+  without_moves.swap = false;
+  const answer a = ask(make_lists_graph(analysis), without_moves, 0);
+  if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the lists of the step: " + a.message);
+  for (std::size_t k = 0; k < result.size(); ++k) {
+    const listed_block& b = analysis.lists[k];
+    if (!b.element.raw_because.empty()) continue;
+    const json& choice = a.plan["choices"][k];
+    block_choice& c = result[k];
+    c.reason = choice.value("reason", "");
+    if (choice["kind"] != "encoded") continue;
+    const json& stored = choice["stored"];
+    const std::string kind = stored.value("kind", "raw");
+    if (kind == "bitmap" || kind == "csr") continue;
+    c.encoding = encoding_name(stored);
+    c.keep_nonzero = stored.value("underflow", "") == "keep_nonzero";
+    const std::int64_t trips = std::max<std::int64_t>(b.trips, 1);
+    c.stored_bytes = (choice.value("bytes_after", c.stored_bytes * trips) + trips - 1) / trips;
+  }
+  return result;
+}
+
 }  // namespace stash_tf

@@ -146,7 +146,7 @@ class orderer {
     }
     for (int i = 0; i < graph_.size(); ++i) {
       if (graph_.op(i) != "LoopCond" || flow_.frame(i) == 0) continue;
-      const int deciding = deciding_variable(i);
+      const int deciding = flow_.deciding_variable(i);
       bool held = false;
       for (const int end : ends[flow_.frame(i)]) {
         const int last = graph_.inputs(end)[0].node;
@@ -160,25 +160,6 @@ class orderer {
       }
       if (held) ++result_.loops_held_back;
     }
-  }
-
-  // The NextIteration of a variable that decides whether the loop goes on; -1: none was found.
-  int deciding_variable(int condition) const {
-    std::vector<int> queue = {condition};
-    std::set<int> seen = {condition};
-    while (!queue.empty()) {
-      const int i = queue.back();
-      queue.pop_back();
-      for (const source& s : graph_.inputs(i)) {
-        if (is_next_iteration(graph_.op(s.node))) {
-          const source& value = graph_.inputs(s.node)[0];
-          if (!is_control_flow(graph_.op(value.node))) return s.node;
-        } else if (flow_.frame(s.node) == flow_.frame(condition) && seen.insert(s.node).second) {
-          queue.push_back(s.node);
-        }
-      }
-    }
-    return -1;
   }
 
   bool is_large_sum(int i) const {

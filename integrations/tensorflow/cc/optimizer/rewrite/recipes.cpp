@@ -18,7 +18,8 @@ constexpr int most_ops = 8;  // for one map
 // A tensor so much smaller than the map is kept for it: factors and offsets of channels.
 constexpr std::int64_t small_part = 16;
 
-// One pass over the elements each, which it computes or moves, one output, the same bits whenever they run.
+}  // namespace
+
 bool is_cheap(const std::string& op) {
   static const std::set<std::string> ops = {
       // of one value
@@ -33,8 +34,6 @@ bool is_cheap(const std::string& op) {
       "ConcatV2", "MirrorPad", "Pad", "PadV2", "Transpose"};
   return ops.count(op) != 0;
 }
-
-}  // namespace
 
 recipes::recipes(const graph_view& graph, const step& analysis, const control_flow& flow,
                  std::int64_t min_bytes, const tensor_sizes& sizes)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "optimizer/analyse/step.hpp"
@@ -15,6 +16,10 @@
 #include "optimizer/plan/headroom.hpp"
 
 namespace stash_tf {
+
+/// Ops that may run again: deterministic, without state, with one output, one pass over the elements each, which
+/// they compute or move.
+bool is_cheap(const std::string& op);
 
 class recipes {
  public:

@@ -12,6 +12,7 @@
 #include "optimizer/analyse/forward_readers.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/rewrite/host_moves.hpp"
+#include "optimizer/rewrite/node_edits.hpp"
 #include "optimizer/rewrite/temporaries.hpp"
 #include "optimizer/rewrite/unused_names.hpp"
 #include "tensorflow/core/framework/types.h"
@@ -145,27 +146,6 @@ class rewriter {
     return name;
   }
 
-  void change_op(NodeDef* n, const char* op, std::vector<std::string> data,
-                 const std::set<std::string>& kept_attrs) {
-    std::vector<std::string> control;
-    for (const std::string& input : n->input())
-      if (!input.empty() && input[0] == '^') control.push_back(input);
-    n->set_op(op);
-    n->clear_input();
-    for (std::string& input : data)
-      n->add_input(std::move(input));
-    for (std::string& input : control)
-      n->add_input(std::move(input));
-    auto* attrs = n->mutable_attr();
-    std::vector<std::string> gone;
-    for (const auto& [name, value] : *attrs)
-      if (kept_attrs.count(name) == 0 && name[0] != '_') gone.push_back(name);
-    for (const std::string& name : gone)
-      attrs->erase(name);
-    attrs->erase("_output_shapes");
-    (*attrs)[mark].set_b(true);
-  }
-
   static bool may_wait_to_begin(const std::string& op) {
     return op != "Const" && !is_control_flow(op) && !is_outside(op);
   }
@@ -265,24 +245,16 @@ class rewriter {
     encoder->add_input(dense);
     block_choice bits;
     bits.encoding = b.bits;
-    describe(encoder, b, bits, tensor);
+    describe_encoding(b.size.type, bits, tensor, encoder);
     std::string back = stored;
     if (choice.bits_on_host.moves)
       back = moved(stored, b.tensor.node, nodes, choice.bits_on_host, tensorflow::DT_UINT8, tensor);
     for (const stash_reader* r : takers) {
-      take_bits(*r, b.bits, back, tensor);
+      take_bits(graph_.op(r->node), b.bits, back, tensor, node(r->node));
       served_.insert({r->node, r->input});
     }
     hurry(b, stored);
     ++result_.stashes;
-  }
-
-  void take_bits(const stash_reader& r, const std::string& encoding, const std::string& stored,
-                 const std::string& tensor) {
-    NodeDef* n = node(r.node);
-    change_op(n, op_on_bits(graph_.op(r.node)), {n->input(0), stored}, {"T", "alpha"});
-    if (graph_.op(r.node) != "Relu6Grad") (*n->mutable_attr())["encoding"].set_s(encoding);
-    (*n->mutable_attr())["tensor"].set_s(tensor);
   }
 
   void apply_block(const stashed_block& b, const block_choice& choice) {
@@ -292,7 +264,7 @@ class rewriter {
     NodeDef* encoder = add_node(graph_.name(b.tensor.node) + "/stash_encode", "StashEncode", b.tensor.node);
     const std::string stored = encoder->name();
     encoder->add_input(tensor);
-    describe(encoder, b, choice, tensor);
+    describe_encoding(b.size.type, choice, tensor, encoder);
     std::string back = stored;
     if (choice.on_host.moves) {
       std::vector<int> nodes;
@@ -306,20 +278,12 @@ class rewriter {
     ++result_.stashes;
   }
 
-  static void describe(NodeDef* n, const stashed_block& b, const block_choice& choice,
-                       const std::string& tensor) {
-    (*n->mutable_attr())["T"].set_type(b.size.type);
-    (*n->mutable_attr())["encoding"].set_s(choice.encoding);
-    (*n->mutable_attr())["keep_nonzero"].set_b(choice.keep_nonzero);
-    (*n->mutable_attr())["tensor"].set_s(tensor);
-  }
-
   void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
              const std::string& stored, const std::string& dims, const std::string& tensor) {
     // The sign can be read from any form, whether a value was cut off only from the bits that say so.
     const std::string bits = bits_for(graph_, r);
     if (bits == "sign_mask" || (bits == "range_mask" && choice.encoding == bits))
-      return take_bits(r, choice.encoding, stored, tensor);
+      return take_bits(graph_.op(r.node), choice.encoding, stored, tensor, node(r.node));
     const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, r.tensor), "");
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
@@ -327,7 +291,7 @@ class rewriter {
       decoder->add_input(r.tensor == b.tensor ? dims : dims_of(r.tensor, b.size.type));
       // A constant tells nothing, and TensorFlow would compute what it has folded for those that wait for it.
       if (!step_.folded[at(r.gate)]) decoder->add_input("^" + graph_.name(r.gate));
-      describe(decoder, b, choice, tensor);
+      describe_encoding(b.size.type, choice, tensor, decoder);
       it->second = decoder->name();
     }
     NodeDef* n = node(r.node);
@@ -387,12 +351,6 @@ class rewriter {
 };
 
 }  // namespace
-
-void add_control_edge(NodeDef* waiting, const std::string& first) {
-  const std::string edge = "^" + first;
-  if (std::find(waiting->input().begin(), waiting->input().end(), edge) == waiting->input().end())
-    waiting->add_input(edge);
-}
 
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& analysis,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,

@@ -9,18 +9,13 @@
 #include "optimizer/analyse/step.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/plan/choices.hpp"
+#include "optimizer/rewrite/node_edits.hpp"
 #include "optimizer/rewrite/ordering.hpp"
 
 namespace stash_tf {
 
-/// Attribute of every node that was added or changed.
-inline constexpr char mark[] = "_stash";
-
 /// Follows the tensor's name in that of its bits, which are kept in addition to its values.
 inline constexpr char bits_suffix[] = ":bits";
-
-/// A control edge, unless it is there; they stand after all data inputs.
-void add_control_edge(tensorflow::NodeDef* waiting, const std::string& first);
 
 struct rewritten {
   tensorflow::GraphDef graph;

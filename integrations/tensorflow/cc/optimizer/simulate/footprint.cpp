@@ -232,6 +232,7 @@ class simulation {
       source from = graph_.inputs(i)[0];
       while (is_move(graph_.op(from.node)))
         from = graph_.inputs(from.node)[0];
+      if (graph_.op(from.node) != "StashEncode") continue;  // out of a list
       if (decoding_.emplace(from.node, 0).second) {
         number_[from.node] = static_cast<int>(encoders_.size());
         encoders_.push_back(from.node);

@@ -44,8 +44,8 @@ std::int64_t output_sizes::bytes(const source& tensor) const {
         (n.op() == "StashEncode" && tensor.port == 0) || (n.op() == "StashMaxPool" && tensor.port == 1);
     const auto& table = n.op() == "StashDecode" ? dense_ : stored_;
     if (stored || n.op() == "StashDecode") {
-      const auto it = table.find(name);
-      return it == table.end() ? 0 : it->second;
+      // Elements of lists are encoded before the step is planned: their sizes are those of the graph.
+      if (const auto it = table.find(name); it != table.end()) return it->second;
     }
   }
   if (tensor.node >= original_.size()) return 0;

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/rewrite/encode_lists.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "optimizer/graph/loops.hpp"
+#include "optimizer/graph/needs.hpp"
+#include "optimizer/plan/choices.hpp"
+#include "optimizer/rewrite/list_recipes.hpp"
+#include "optimizer/rewrite/node_edits.hpp"
+#include "optimizer/rewrite/unused_names.hpp"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace stash_tf {
+
+namespace {
+
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+
+// The least number of elements that is told by the bytes of every form: a mask grows in steps of 64 bits.
+constexpr std::int64_t fewest_told = 64;
+
+bool is_mask(const std::string& encoding) {
+  return absl::EndsWith(encoding, "_mask");
+}
+
+tensor_size sized(tensorflow::DataType type, std::int64_t elements, const tensor_size& like) {
+  tensor_size s;
+  s.type = type;
+  s.elements = elements;
+  s.dims = {elements};
+  s.per_sample = like.per_sample;
+  s.batch_dims = like.batch_dims;
+  return s;
+}
+
+class list_rewriter {
+ public:
+  // `result` holds a copy of the original.
+  list_rewriter(const graph_view& graph, const step& analysis, const control_flow& flow,
+           const std::vector<list_recipe>& again, const std::vector<block_choice>& chosen, tensor_sizes* sizes,
+           GraphDef* result)
+      : graph_(graph),
+        step_(analysis),
+        flow_(flow),
+        again_(again),
+        chosen_(chosen),
+        sizes_(sizes),
+        result_(result),
+        names_(*result),
+        rank_(graph.positions(analysis.order)) {
+    for (const list_recipe& r : again_)
+      for (const int from : r.from)
+        copied_from_[from].push_back(r.list);
+  }
+
+  void encode(int k) {
+    const listed_block& b = step_.lists[at(k)];
+    const std::string& form = chosen_[at(k)].encoding;
+    const std::string stored = encoded(b, chosen_[at(k)]);
+    node(b.list.first.node)->set_input(b.list.first.input, list_of_bytes(b.list.begin));
+    set_bytes(b.list.pop, 1);
+    NodeDef* push = node(b.list.push);
+    push->set_input(1, stored);
+    (*push->mutable_attr())["element_dtype"].set_type(tensorflow::DT_UINT8);
+    changed(push);
+    sizes_->set({b.list.pop, 1}, sized(tensorflow::DT_UINT8, chosen_[at(k)].stored_bytes, b.element.size));
+    if (is_mask(form) && b.element.size.type != tensorflow::DT_BOOL) {
+      for (const stash_reader& r : b.element.readers)
+        take_bits(graph_.op(r.node), form, popped(b), graph_.tensor_name(b.list.element), node(r.node));
+    } else {
+      serve(b, value_of(k));
+    }
+    hold_back(b.list.push);
+  }
+
+  // What the recipe makes in place of the list, which stays empty.
+  void compute_again(const list_recipe& r) {
+    const listed_block& b = step_.lists[at(r.list)];
+    std::map<int, std::string> made;
+    for (const int constant : r.constants)
+      made[constant] = copy_of_constant(constant, b.list.pop);
+    const int gate = gate_of(b);
+    for (const int i : r.again) {
+      NodeDef copy = graph_.node(i);
+      copy.clear_input();
+      copy.mutable_attr()->erase("_class");
+      (*copy.mutable_attr())[mark].set_b(true);
+      for (const source& s : graph_.inputs(i))
+        if (!s.is_control()) copy.add_input(input_of_copy(s, r, made));
+      if (gate >= 0) add_control_edge(&copy, graph_.name(gate));
+      copy.set_name(names_.take(absl::StrCat(graph_.name(i), "/stash_again")));
+      made[i] = copy.name();
+      add(std::move(copy), *sizes_->find({i, 0}));
+    }
+    serve(b, made.at(b.list.element.node));
+    for (const int list_op : {b.list.push, b.list.pop}) {
+      NodeDef* n = node(list_op);
+      change_op(n, "Identity", {n->input(0)}, {});
+      (*n->mutable_attr())["T"].set_type(tensorflow::DT_VARIANT);
+    }
+  }
+
+ private:
+  NodeDef* node(int i) { return result_->mutable_node(i); }
+
+  static void changed(NodeDef* n) {
+    n->mutable_attr()->erase("_output_shapes");
+    (*n->mutable_attr())[mark].set_b(true);
+  }
+
+  NodeDef made(const std::string& base_name, const char* op, int like) {
+    NodeDef n;
+    n.set_name(names_.take(base_name));
+    n.set_op(op);
+    n.set_device(graph_.node(like).device());
+    (*n.mutable_attr())[mark].set_b(true);
+    return n;
+  }
+
+  std::string add(NodeDef n, tensor_size size) {
+    sizes_->add(std::move(size));
+    *result_->add_node() = std::move(n);
+    return result_->node(result_->node_size() - 1).name();
+  }
+
+  std::string popped(const listed_block& b) const { return graph_.name(b.list.pop) + ":1"; }
+
+  // One encoder for all lists that get the same tensor in the same form.
+  std::string encoded(const listed_block& b, const block_choice& choice) {
+    std::string& name = encoders_[{b.list.element, choice.encoding}];
+    if (!name.empty()) return name;
+    const std::string tensor = graph_.tensor_name(b.list.element);
+    NodeDef n = made(graph_.name(b.list.element.node) + "/stash_encode", "StashEncode", b.list.push);
+    n.add_input(tensor);
+    describe_encoding(b.element.size.type, choice, tensor, &n);
+    return name = add(std::move(n), sized(tensorflow::DT_UINT8, choice.stored_bytes, b.element.size));
+  }
+
+  // The empty list, of bytes. The one that there is may begin other lists, too.
+  const std::string& list_of_bytes(int begin) {
+    std::string& name = empty_[begin];
+    if (!name.empty()) return name;
+    NodeDef n = graph_.node(begin);
+    n.set_name(names_.take(graph_.name(begin) + "/stash_bytes"));
+    n.mutable_attr()->erase("_class");
+    n.set_input(0, any_shape(graph_.inputs(begin)[0], n.attr(), begin));
+    (*n.mutable_attr())["element_dtype"].set_type(tensorflow::DT_UINT8);
+    changed(&n);
+    return name = add(std::move(n), sized(tensorflow::DT_VARIANT, 0, {}));
+  }
+
+  // An op that takes from a list: its elements are bytes, however many.
+  void set_bytes(int list_op, int shape_input) {
+    NodeDef* n = node(list_op);
+    const source shape = graph_.inputs(list_op)[at(shape_input)];
+    const std::string any = any_shape(shape, n->attr(), list_op);
+    n = node(list_op);  // adding nodes moves them
+    n->set_input(shape_input, any);
+    (*n->mutable_attr())["element_dtype"].set_type(tensorflow::DT_UINT8);
+    changed(n);
+  }
+
+  template <class Attrs>
+  std::string any_shape(const source& shape, const Attrs& attrs, int like) {
+    const auto given = attrs.find("shape_type");
+    const bool wide = given != attrs.end() && given->second.type() == tensorflow::DT_INT64;
+    std::string& name = any_shapes_[{shape.node, wide}];
+    if (!name.empty()) return name;
+    const tensorflow::DataType type = wide ? tensorflow::DT_INT64 : tensorflow::DT_INT32;
+    NodeDef n = made(graph_.name(like) + "/stash_any_shape", "Const", like);
+    tensorflow::Tensor minus_one(type, tensorflow::TensorShape({}));
+    if (wide) {
+      minus_one.scalar<std::int64_t>()() = -1;
+    } else {
+      minus_one.scalar<std::int32_t>()() = -1;
+    }
+    (*n.mutable_attr())["dtype"].set_type(type);
+    minus_one.AsProtoTensorContent((*n.mutable_attr())["value"].mutable_tensor());
+    if (flow_.frame(like) != 0) add_control_edge(&n, graph_.name(shape.node));
+    return name = add(std::move(n), sized(type, 1, {}));
+  }
+
+  // The gradient that the reader meets whose turn comes first, also among those of what is computed again from
+  // this list; -1: nothing says when that is.
+  int gate_of(const listed_block& b) const {
+    const stash_reader* first = nullptr;
+    const auto consider = [&](const listed_block& other) {
+      for (const stash_reader& r : other.element.readers)
+        if (first == nullptr || rank_[at(r.node)] < rank_[at(first->node)]) first = &r;
+    };
+    consider(b);
+    const auto k = static_cast<int>(&b - step_.lists.data());
+    if (const auto copied = copied_from_.find(k); copied != copied_from_.end())
+      for (const int list : copied->second)
+        consider(step_.lists[at(list)]);
+    const bool tells = first != nullptr && first->gate >= 0 && !step_.folded[at(first->gate)] &&
+                       flow_.may_wait(b.list.pop, first->gate);
+    return tells ? first->gate : -1;
+  }
+
+  // The values of an element in the backward loop.
+  std::string value_of(int k) {
+    const listed_block& b = step_.lists[at(k)];
+    const block_choice& choice = chosen_[at(k)];
+    if (choice.encoding.empty()) return popped(b);
+    std::string& name = decoders_[k];
+    if (!name.empty()) return name;
+    const std::string tensor = graph_.tensor_name(b.list.element);
+    NodeDef n = made(graph_.name(b.list.pop) + "/stash_decode", "StashDecode", b.list.pop);
+    n.add_input(popped(b));
+    n.add_input(dims_of(b, choice, tensor));
+    if (const int gate = gate_of(b); gate >= 0) add_control_edge(&n, graph_.name(gate));
+    describe_encoding(b.element.size.type, choice, tensor, &n);
+    return name = add(std::move(n), b.element.size);
+  }
+
+  std::string dims_of(const listed_block& b, const block_choice& choice, const std::string& tensor) {
+    NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims", "StashDims", b.list.pop);
+    n.add_input(popped(b));
+    auto& attrs = *n.mutable_attr();
+    attrs["T"].set_type(b.element.size.type);
+    attrs["encoding"].set_s(choice.encoding);
+    attrs["tensor"].set_s(tensor);
+    for (std::size_t axis = 0; axis < b.element.size.dims.size(); ++axis)
+      attrs["known"].mutable_list()->add_i(
+          static_cast<int>(axis) == b.element.size.batch_dim ? -1 : b.element.size.dims[axis]);
+    if (b.element.size.dims.empty()) attrs["known"].mutable_list();
+    return add(std::move(n), sized(tensorflow::DT_INT64, static_cast<std::int64_t>(b.element.size.dims.size()), {}));
+  }
+
+  void serve(const listed_block& b, const std::string& value) {
+    for (const stash_reader& r : b.element.readers) {
+      node(r.node)->set_input(r.input, value);
+      node(r.node)->mutable_attr()->erase("_output_shapes");
+    }
+  }
+
+  std::string input_of_copy(const source& s, const list_recipe& r, const std::map<int, std::string>& made) {
+    if (const auto copy = made.find(s.node); copy != made.end()) return copy->second;
+    for (const int k : r.from)
+      if (step_.lists[at(k)].list.element == s) return value_of(k);
+    return graph_.tensor_name(s);
+  }
+
+  std::string copy_of_constant(int constant, int pop) {
+    NodeDef copy = graph_.node(constant);
+    copy.clear_input();
+    copy.mutable_attr()->erase("_class");
+    (*copy.mutable_attr())[mark].set_b(true);
+    add_control_edge(&copy, graph_.name(pop));
+    copy.set_name(names_.take(graph_.name(constant) + "/stash_again"));
+    const tensor_size* size = sizes_->find({constant, 0});
+    return add(std::move(copy), size == nullptr ? sized(tensorflow::DT_INT32, 0, {}) : *size);
+  }
+
+  void hold_back(int push) {
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (graph_.op(i) != "LoopCond" || flow_.frame(i) != flow_.frame(push)) continue;
+      const int deciding = flow_.deciding_variable(i);
+      if (deciding >= 0 && flow_.may_hold_back(deciding, push))
+        add_control_edge(node(deciding), graph_.name(push));
+    }
+  }
+
+  const graph_view& graph_;
+  const step& step_;
+  const control_flow& flow_;
+  const std::vector<list_recipe>& again_;
+  const std::vector<block_choice>& chosen_;
+  tensor_sizes* sizes_;
+  GraphDef* result_;
+  unused_names names_;
+  const std::vector<int> rank_;
+  std::map<int, std::vector<int>> copied_from_;  // lists that are computed again, by those they are made of
+  std::map<std::pair<source, std::string>, std::string> encoders_;
+  std::map<int, std::string> empty_;                        // by the list that it stands for
+  std::map<int, std::string> decoders_;                     // by list
+  std::map<std::pair<int, bool>, std::string> any_shapes_;  // by the node of the shape that was given
+};
+
+// Why nobody could tell the shape of an element from its bytes; empty: that is possible.
+std::string why_untold(const tensor_size& size) {
+  if (size.is_odd || size.batch_dims > 1 || (size.batch_dims == 1 && size.batch_dim < 0))
+    return "its shape does not follow from the batch alone";
+  if (size.batch_dims == 0) return "";
+  std::int64_t others = 1;
+  for (std::size_t axis = 0; axis < size.dims.size(); ++axis)
+    if (static_cast<int>(axis) != size.batch_dim) others *= size.dims[axis];
+  return others < fewest_told ? "its bytes would not tell the batch" : "";
+}
+
+// Why a list cannot be made one of bytes; empty: it can.
+std::string why_raw(const graph_view& graph, const control_flow& flow, const listed_block& b) {
+  if (!b.element.raw_because.empty()) return b.element.raw_because;
+  for (const auto& [list_op, input] : {std::pair(b.list.begin, 0), {b.list.pop, 1}})
+    if (flow.frame(list_op) != 0 && is_switch(graph.op(graph.inputs(list_op)[at(input)].node)))
+      return "the shape of its elements comes out of control flow";
+  return why_untold(b.element.size);
+}
+
+logged_tensor logged(const graph_view& graph, const listed_block& b, const block_choice& choice,
+                     const tensor_sizes& sizes) {
+  const tensor_size& size = b.element.size;
+  const std::int64_t growth = size.growth(sizes.batch_known() ? 1 : sizes.batch());
+  logged_tensor t;
+  t.tensor = graph.tensor_name(b.list.element);
+  t.layer = layer_of(graph.name(b.list.push));
+  t.op = graph.op(b.element.root.node);
+  t.type = tensorflow::DataType_Name(size.type);
+  t.elements = size.elements / growth;
+  t.elements_per_sample = size.sample_elements(sizes.batch());
+  t.dense_bytes = size.bytes() / growth;
+  t.stored_bytes = choice.stored_bytes / growth;
+  t.iterations = b.trips;
+  t.needs = all_needs(b);
+  t.choice = choice.encoding.empty() ? "raw" : choice.encoding;
+  t.reason = choice.reason;
+  for (const stash_reader& r : b.element.readers)
+    t.readers.push_back(graph.name(r.node));
+  return t;
+}
+
+}  // namespace
+
+encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, step analysis,
+                           const control_flow& flow, const settings& request, tensor_sizes* sizes,
+                           GraphDef* result) {
+  encoded_lists done;
+  if (analysis.lists.empty()) return done;
+  for (listed_block& b : analysis.lists)
+    b.element.raw_because = why_raw(graph, flow, b);
+  std::vector<list_recipe> again;
+  if (request.recompute) again = list_recipes(graph, flow, is_lossy(request), &analysis);
+  std::vector<block_choice> chosen = plan_lists(analysis, request);
+  std::set<int> gone;
+  for (const list_recipe& r : again)
+    gone.insert(r.list);
+  *result = original;
+  list_rewriter rewrite(graph, analysis, flow, again, chosen, sizes, result);
+  for (std::size_t k = 0; k < analysis.lists.size(); ++k) {
+    const listed_block& b = analysis.lists[k];
+    block_choice& c = chosen[k];
+    const bool is_gone = gone.count(static_cast<int>(k)) != 0;
+    if (!is_gone && !c.encoding.empty()) {
+      rewrite.encode(static_cast<int>(k));
+      ++done.encoded;
+    }
+    logged_tensor t = logged(graph, b, c, *sizes);
+    if (is_gone) {
+      t.choice = "recompute";
+      t.stored_bytes = 0;
+      t.reason = "cheap ops make it of what other lists of the loop keep";
+      done.recomputed_bytes += b.element.size.bytes() * std::max<std::int64_t>(b.trips, 1);
+    }
+    done.tensors.push_back(std::move(t));
+  }
+  for (const list_recipe& r : again) {
+    rewrite.compute_again(r);
+    done.ops += static_cast<int>(r.again.size());
+  }
+  done.recomputed = static_cast<int>(again.size());
+  return done;
+}
+
+}  // namespace stash_tf
