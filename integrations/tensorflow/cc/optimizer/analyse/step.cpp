@@ -163,8 +163,10 @@ class analyser {
     r.node = read.node;
     r.input = read.input;
     r.tensor = b->tensor;
-    r.needs = needs_of(b->size, b->root, read.node, read.input);
-    r.gate = gate_of(read.node, read.input);
+    if (!reads_shape(graph_, read.node)) {
+      r.needs = needs_of(b->size, b->root, read.node, read.input);
+      r.gate = gate_of(read.node, read.input);
+    }
     if (b->raw_because.empty() && !step_.backward[at(read.node)])
       b->raw_because = "read outside of the backward pass";
     if (b->raw_because.empty() && is_control_flow(graph_.op(read.node)))
@@ -523,6 +525,10 @@ std::string bits_for(const graph_view& graph, const stash_reader& r) {
 
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r) {
   return !b.bits.empty() && bits_for(graph, r) == b.bits;
+}
+
+bool reads_shape(const graph_view& graph, int node) {
+  return graph.op(node) == "Shape" || graph.op(node) == "ShapeN";
 }
 
 std::vector<std::string> all_needs(const listed_block& b) {

@@ -55,6 +55,9 @@ struct listed_block {
   std::vector<std::string> also_needs = {};
 };
 
+/// Whether an op asks for shapes alone: as a reader of a list it needs nothing.
+bool reads_shape(const graph_view& graph, int node);
+
 /// What all readers of a list need of its elements, each need once.
 std::vector<std::string> all_needs(const listed_block& b);
 

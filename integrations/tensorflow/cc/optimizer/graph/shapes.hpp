@@ -48,6 +48,8 @@ class tensor_sizes {
 
   /// Of the only output of the node that comes after all that are known.
   void add(tensor_size s) { of_node_.push_back({std::move(s)}); }
+  /// Of a copy of `node`, likewise.
+  void add_like(int node) { of_node_.push_back(of_node_.at(at(node))); }
   /// Of a node of the graph whose output has become another one.
   void set(const source& tensor, tensor_size s);
 

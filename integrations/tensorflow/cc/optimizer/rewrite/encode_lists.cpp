@@ -13,6 +13,7 @@
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/plan/choices.hpp"
 #include "optimizer/rewrite/list_recipes.hpp"
+#include "optimizer/rewrite/loop_invariants.hpp"
 #include "optimizer/rewrite/node_edits.hpp"
 #include "optimizer/rewrite/unused_names.hpp"
 #include "tensorflow/core/framework/tensor.h"
@@ -75,9 +76,11 @@ class list_rewriter {
     sizes_->set({b.list.pop, 1}, sized(tensorflow::DT_UINT8, chosen_[at(k)].stored_bytes, b.element.size));
     if (is_mask(form) && b.element.size.type != tensorflow::DT_BOOL) {
       for (const stash_reader& r : b.element.readers)
-        take_bits(graph_.op(r.node), form, popped(b), graph_.tensor_name(b.list.element), node(r.node));
+        if (!reads_shape(graph_, r.node))
+          take_bits(graph_.op(r.node), form, popped(b), graph_.tensor_name(b.list.element), node(r.node));
+      serve_shapes(k);
     } else {
-      serve(b, value_of(k));
+      serve(k, value_of(k));
     }
     hold_back(b.list.push);
   }
@@ -101,7 +104,69 @@ class list_rewriter {
       made[i] = copy.name();
       add(std::move(copy), *sizes_->find({i, 0}));
     }
-    serve(b, made.at(b.list.element.node));
+    serve(r.list, made.at(b.list.element.node));
+    empty(b);
+  }
+
+  // What is the same in all iterations, computed before the loop and kept once.
+  void keep_once(const loop_invariant& v, const loops& all) {
+    const listed_block& b = step_.lists[at(v.list)];
+    for (const int i : v.nodes)
+      copy_before_loop(i, all[v.forward]);
+    const source& element = b.list.element;
+    const std::string& once = once_.at(element.node);
+    const NodeDef& like = graph_.node(all[all.loop_of(b.list.pop)].enters.front());
+    NodeDef enter = made(graph_.name(b.list.pop) + "/stash_once", "Enter", b.list.pop);
+    enter.add_input(element.port == 0 ? once : absl::StrCat(once, ":", element.port));
+    auto& attrs = *enter.mutable_attr();
+    attrs["T"].set_type(b.element.size.type);
+    attrs["frame_name"] = like.attr().at("frame_name");
+    attrs["parallel_iterations"].set_i(all[all.loop_of(b.list.pop)].parallel_iterations);
+    attrs["is_constant"].set_b(true);
+    serve(v.list, add(std::move(enter), b.element.size));
+    empty(b);
+  }
+
+  // A list of which only shapes are asked, and these are known.
+  void drop(int k) {
+    serve_shapes(k);
+    empty(step_.lists[at(k)]);
+  }
+
+ private:
+  // A node of the loop's body, run once before it. A variable is read after whatever the loop waits for, and
+  // before the loop begins, so that both read the same.
+  void copy_before_loop(int i, const loop& body) {
+    if (once_.count(i) != 0) return;
+    NodeDef copy = graph_.node(i);
+    copy.clear_input();
+    copy.mutable_attr()->erase("_class");
+    copy.mutable_attr()->erase("_output_shapes");
+    (*copy.mutable_attr())[mark].set_b(true);
+    for (const source& s : graph_.inputs(i)) {
+      if (s.is_control()) continue;
+      if (const auto before = once_.find(s.node); before != once_.end()) {
+        copy.add_input(s.port == 0 ? before->second : absl::StrCat(before->second, ":", s.port));
+      } else {  // an Enter of the loop
+        copy.add_input(graph_.tensor_name(graph_.inputs(s.node)[0]));
+      }
+    }
+    copy.set_name(names_.take(graph_.name(i) + "/stash_once"));
+    const bool reads = copy.op() == "ReadVariableOp";
+    if (reads)
+      for (const int enter : body.enters)
+        for (const source& s : graph_.inputs(enter))
+          if (s.is_control()) add_control_edge(&copy, graph_.name(s.node));
+    once_[i] = copy.name();
+    if (reads)
+      for (const int enter : body.enters)
+        add_control_edge(node(enter), copy.name());
+    sizes_->add_like(i);
+    *result_->add_node() = std::move(copy);
+  }
+
+  // Nothing is put in or taken out.
+  void empty(const listed_block& b) {
     for (const int list_op : {b.list.push, b.list.pop}) {
       NodeDef* n = node(list_op);
       change_op(n, "Identity", {n->input(0)}, {});
@@ -109,7 +174,6 @@ class list_rewriter {
     }
   }
 
- private:
   NodeDef* node(int i) { return result_->mutable_node(i); }
 
   static void changed(NodeDef* n) {
@@ -195,7 +259,9 @@ class list_rewriter {
     const stash_reader* first = nullptr;
     const auto consider = [&](const listed_block& other) {
       for (const stash_reader& r : other.element.readers)
-        if (first == nullptr || rank_[at(r.node)] < rank_[at(first->node)]) first = &r;
+        if (!reads_shape(graph_, r.node) &&
+            (first == nullptr || rank_[at(r.node)] < rank_[at(first->node)]))
+          first = &r;
     };
     consider(b);
     const auto k = static_cast<int>(&b - step_.lists.data());
@@ -217,31 +283,87 @@ class list_rewriter {
     const std::string tensor = graph_.tensor_name(b.list.element);
     NodeDef n = made(graph_.name(b.list.pop) + "/stash_decode", "StashDecode", b.list.pop);
     n.add_input(popped(b));
-    n.add_input(dims_of(b, choice, tensor));
+    n.add_input(dims_of(k));
     if (const int gate = gate_of(b); gate >= 0) add_control_edge(&n, graph_.name(gate));
     describe_encoding(b.element.size.type, choice, tensor, &n);
     return name = add(std::move(n), b.element.size);
   }
 
-  std::string dims_of(const listed_block& b, const block_choice& choice, const std::string& tensor) {
-    NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims", "StashDims", b.list.pop);
-    n.add_input(popped(b));
+  // The shape of an element in the backward loop, as int64.
+  const std::string& dims_of(int k) {
+    std::string& name = dims_[k];
+    if (!name.empty()) return name;
+    const listed_block& b = step_.lists[at(k)];
+    const tensor_size& size = b.element.size;
+    const auto rank = static_cast<std::int64_t>(size.dims.size());
+    NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims", size.batch_dims == 0 ? "Const" : "StashDims",
+                     b.list.pop);
     auto& attrs = *n.mutable_attr();
-    attrs["T"].set_type(b.element.size.type);
-    attrs["encoding"].set_s(choice.encoding);
-    attrs["tensor"].set_s(tensor);
-    for (std::size_t axis = 0; axis < b.element.size.dims.size(); ++axis)
-      attrs["known"].mutable_list()->add_i(
-          static_cast<int>(axis) == b.element.size.batch_dim ? -1 : b.element.size.dims[axis]);
-    if (b.element.size.dims.empty()) attrs["known"].mutable_list();
-    return add(std::move(n), sized(tensorflow::DT_INT64, static_cast<std::int64_t>(b.element.size.dims.size()), {}));
+    if (size.batch_dims == 0) {
+      tensorflow::Tensor dims(tensorflow::DT_INT64, tensorflow::TensorShape({rank}));
+      std::copy(size.dims.begin(), size.dims.end(), dims.vec<std::int64_t>().data());
+      attrs["dtype"].set_type(tensorflow::DT_INT64);
+      dims.AsProtoTensorContent(attrs["value"].mutable_tensor());
+      add_control_edge(&n, graph_.name(b.list.pop));
+    } else {
+      n.add_input(popped(b));
+      attrs["T"].set_type(size.type);
+      attrs["encoding"].set_s(chosen_[at(k)].encoding);
+      attrs["tensor"].set_s(graph_.tensor_name(b.list.element));
+      for (std::size_t axis = 0; axis < size.dims.size(); ++axis)
+        attrs["known"].mutable_list()->add_i(static_cast<int>(axis) == size.batch_dim ? -1 : size.dims[axis]);
+    }
+    return name = add(std::move(n), sized(tensorflow::DT_INT64, rank, {}));
   }
 
-  void serve(const listed_block& b, const std::string& value) {
-    for (const stash_reader& r : b.element.readers) {
+  void serve(int k, const std::string& value) {
+    for (const stash_reader& r : step_.lists[at(k)].element.readers) {
+      if (reads_shape(graph_, r.node)) continue;
       node(r.node)->set_input(r.input, value);
       node(r.node)->mutable_attr()->erase("_output_shapes");
     }
+    serve_shapes(k);
+  }
+
+  // Whoever asks for a shape would have the values decoded for it.
+  void serve_shapes(int k) {
+    const listed_block& b = step_.lists[at(k)];
+    for (const stash_reader& r : b.element.readers) {
+      if (!reads_shape(graph_, r.node)) continue;
+      const auto given = graph_.node(r.node).attr().find("out_type");
+      const bool wide = given != graph_.node(r.node).attr().end() &&
+                        given->second.type() == tensorflow::DT_INT64;
+      const std::string shape = wide ? dims_of(k) : narrow_dims_of(k);
+      for (const reader& asking : graph_.readers(r.node)) {
+        if (asking.port != r.input) continue;
+        node(asking.node)->set_input(asking.input, shape);
+        node(asking.node)->mutable_attr()->erase("_output_shapes");
+      }
+      node(r.node)->set_input(r.input, nothing(b));
+      node(r.node)->mutable_attr()->erase("_output_shapes");
+    }
+  }
+
+  const std::string& narrow_dims_of(int k) {
+    std::string& name = narrow_dims_[k];
+    if (!name.empty()) return name;
+    const int pop = step_.lists[at(k)].list.pop;
+    const std::string& dims = dims_of(k);
+    NodeDef n = made(graph_.name(pop) + "/stash_shape", "Cast", pop);
+    n.add_input(dims);
+    (*n.mutable_attr())["SrcT"].set_type(tensorflow::DT_INT64);
+    (*n.mutable_attr())["DstT"].set_type(tensorflow::DT_INT32);
+    return name = add(std::move(n), sized(tensorflow::DT_INT32, 0, {}));
+  }
+
+  // An empty tensor in place of one that nobody needs any more.
+  std::string nothing(const listed_block& b) {
+    NodeDef n = made(graph_.name(b.list.pop) + "/stash_nothing", "Const", b.list.pop);
+    const tensorflow::Tensor empty(b.element.size.type, tensorflow::TensorShape({0}));
+    (*n.mutable_attr())["dtype"].set_type(b.element.size.type);
+    empty.AsProtoTensorContent((*n.mutable_attr())["value"].mutable_tensor());
+    add_control_edge(&n, graph_.name(b.list.pop));
+    return add(std::move(n), sized(b.element.size.type, 0, {}));
   }
 
   std::string input_of_copy(const source& s, const list_recipe& r, const std::map<int, std::string>& made) {
@@ -282,8 +404,9 @@ class list_rewriter {
   const std::vector<int> rank_;
   std::map<int, std::vector<int>> copied_from_;  // lists that are computed again, by those they are made of
   std::map<std::pair<source, std::string>, std::string> encoders_;
+  std::map<int, std::string> once_;                         // copies before the loop, by node
   std::map<int, std::string> empty_;                        // by the list that it stands for
-  std::map<int, std::string> decoders_;                     // by list
+  std::map<int, std::string> decoders_, dims_, narrow_dims_;  // by list
   std::map<std::pair<int, bool>, std::string> any_shapes_;  // by the node of the shape that was given
 };
 
@@ -338,6 +461,13 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
   if (analysis.lists.empty()) return done;
   for (listed_block& b : analysis.lists)
     b.element.raw_because = why_raw(graph, flow, b);
+  const loops all(graph, analysis.order);
+  const std::vector<loop_invariant> invariants = loop_invariants(graph, all, analysis);
+  std::set<int> once;
+  for (const loop_invariant& v : invariants) {
+    once.insert(v.list);
+    analysis.lists[at(v.list)].element.raw_because = "the same in every iteration: it is kept once";
+  }
   std::vector<list_recipe> again;
   if (request.recompute) again = list_recipes(graph, flow, is_lossy(request), &analysis);
   std::vector<block_choice> chosen = plan_lists(analysis, request);
@@ -350,11 +480,25 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
     const listed_block& b = analysis.lists[k];
     block_choice& c = chosen[k];
     const bool is_gone = gone.count(static_cast<int>(k)) != 0;
-    if (!is_gone && !c.encoding.empty()) {
+    if (once.count(static_cast<int>(k)) != 0) {
+      logged_tensor t = logged(graph, b, c, *sizes);
+      t.iterations = 1;
+      done.tensors.push_back(std::move(t));
+      continue;
+    }
+    const bool is_known = b.element.size.batch_dims == 0 && b.element.raw_because.empty();
+    const bool is_useless = !is_gone && all_needs(b).empty() && is_known;
+    if (is_useless) {
+      rewrite.drop(static_cast<int>(k));
+      ++done.dropped;
+      c.stored_bytes = 0;
+      c.reason = "only its shape is needed, which is known";
+    } else if (!is_gone && !c.encoding.empty()) {
       rewrite.encode(static_cast<int>(k));
       ++done.encoded;
     }
     logged_tensor t = logged(graph, b, c, *sizes);
+    if (is_useless) t.choice = "not needed";
     if (is_gone) {
       t.choice = "recompute";
       t.stored_bytes = 0;
@@ -363,6 +507,9 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
     }
     done.tensors.push_back(std::move(t));
   }
+  for (const loop_invariant& v : invariants)
+    rewrite.keep_once(v, all);
+  done.once = static_cast<int>(invariants.size());
   for (const list_recipe& r : again) {
     rewrite.compute_again(r);
     done.ops += static_cast<int>(r.again.size());

@@ -19,11 +19,13 @@ namespace stash_tf {
 struct encoded_lists {
   int encoded = 0;     ///< lists whose elements are encoded
   int recomputed = 0;  ///< lists that stay empty
+  int dropped = 0;     ///< lists of which the backward loop wants nothing but shapes, which stay empty, too
+  int once = 0;        ///< lists of something that is the same in every iteration, which stay empty as well
   int ops = 0;         ///< that run again for these, once in an iteration
   std::int64_t recomputed_bytes = 0;   ///< of these lists, in all iterations
   std::vector<logged_tensor> tensors;  ///< one for each of step::lists
 
-  int changed() const { return encoded + recomputed; }
+  int changed() const { return encoded + recomputed + dropped + once; }
 };
 
 /// A copy of the graph with such lists. In a list of bytes the shape of an element is lost: all but the batch is

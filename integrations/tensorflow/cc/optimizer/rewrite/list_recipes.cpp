@@ -51,7 +51,10 @@ class recipe_finder {
  private:
   bool may_go(const listed_block& b) const {
     if (!b.element.raw_because.empty() || b.element.size.type == tensorflow::DT_BOOL) return false;
+    // A copy is made when its first reader's turn has come, and a shape may be asked for long before.
+    const bool has_shape = b.element.size.batch_dims == 0 && !b.element.size.is_odd;
     return std::all_of(b.element.readers.begin(), b.element.readers.end(), [&](const stash_reader& r) {
+      if (reads_shape(graph_, r.node)) return has_shape;
       const auto is_value = [](const std::string& need) { return need == "value" || need == "fine_value"; };
       return bits_for(graph_, r).empty() &&
              (!lossy_ || std::all_of(r.needs.begin(), r.needs.end(), is_value));
