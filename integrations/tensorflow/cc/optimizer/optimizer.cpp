@@ -361,11 +361,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     encoded_lists lists;
     if (!best->analysis.lists.empty() && !is_kept()) {
       auto listed = std::make_unique<candidate>(*best, request);
-      if (getenv("STASH_DBG")) { fprintf(stderr, "lists %zu changed %d\n", best->analysis.lists.size(), listed->lists.changed()); for (auto& t : listed->lists.tensors) fprintf(stderr, "  %s %s %s %s %s\n", t.tensor.c_str()+std::max<int>(0,(int)t.tensor.size()-50), t.op.c_str(), t.choice.c_str(), t.needs.empty()?"":t.needs[0].c_str(), t.reason.c_str()); }
       if (listed->lists.changed() > 0) {
         listed->analysis = analysed(listed->graph(), listed->sizes);
         listed->plan(request, device_bytes);
-        if (getenv("STASH_DBG")) fprintf(stderr, "peaks %lld %lld\n", (long long)listed->peak(), (long long)best->peak());
         // Where nothing says how often a loop runs, its lists are not in the peak.
         if (listed->peak() < best->peak() || (log->lists_in_loops && listed->peak() <= best->peak())) {
           best = std::move(listed);
