@@ -125,9 +125,9 @@ class dims_op : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("T", &type));
     type_ = core_type(type);
     OP_REQUIRES_OK(context, read_encoding(context, &encoding_));
-    OP_REQUIRES(context, !is_sparse(encoding_),
-                wrong(type_string(), "encoding", "one whose size does not depend on the values",
-                      "a sparse one"));
+    OP_REQUIRES(
+        context, !is_sparse(encoding_),
+        wrong(type_string(), "encoding", "one whose size does not depend on the values", "a sparse one"));
     for (std::size_t axis = 0; axis < known_.size(); ++axis) {
       const std::int64_t n = known_[axis];
       OP_REQUIRES(context, n >= 0 || (n == -1 && open_ < 0),
@@ -142,8 +142,8 @@ class dims_op : public tensorflow::OpKernel {
     std::int64_t open = 0;
     if (open_ >= 0) OP_REQUIRES_OK(context, find(stored.NumElements(), &open));
     Tensor* dims = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                0, TensorShape({static_cast<std::int64_t>(known_.size())}), &dims));
+    OP_REQUIRES_OK(
+        context, context->allocate_output(0, TensorShape({static_cast<std::int64_t>(known_.size())}), &dims));
     for (std::size_t axis = 0; axis < known_.size(); ++axis)
       dims->flat<std::int64_t>()(static_cast<std::int64_t>(axis)) =
           static_cast<int>(axis) == open_ ? open : known_[axis];

@@ -145,8 +145,8 @@ class candidate {
     graph_ = &own_.emplace(copied_);
   }
 
-  // The graph of another one in which loops keep less in lists, if `lists` says that it has any; `analysis` is
-  // the caller's to fill in.
+  // The graph of another one in which loops keep less in lists, if `lists` says that it has any; `analysis`
+  // is the caller's to fill in.
   candidate(const candidate& kept, const settings& request) : sizes(kept.sizes) {
     lists = encode_lists(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, request, &sizes, &copied_);
     if (lists.changed() == 0) return;
@@ -172,7 +172,8 @@ class candidate {
 
   void plan(const settings& request, std::int64_t device_bytes) {
     if (analysis.order.size() != at(graph_->size()))
-      throw std::runtime_error("ops that run again make a cycle");
+      throw std::runtime_error("what runs again or in lists makes a cycle: " +
+                               check_output(*original_, *original_));
     flow.emplace(*graph_, analysis.order);
     ordered = order_backward_pass(*graph_, analysis, sizes, *flow);
     result = best_graph(context(request, device_bytes));
@@ -364,6 +365,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       if (listed->lists.changed() > 0) {
         listed->analysis = analysed(listed->graph(), listed->sizes);
         listed->plan(request, device_bytes);
+
         // Where nothing says how often a loop runs, its lists are not in the peak.
         if (listed->peak() < best->peak() || (log->lists_in_loops && listed->peak() <= best->peak())) {
           best = std::move(listed);
@@ -430,7 +432,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    log->ordered = result.graph.stashes == 0 && lists.encoded == 0 && log->sums == 0 && lower && log->reason.empty();
+    log->ordered =
+        result.graph.stashes == 0 && lists.encoded == 0 && log->sums == 0 && lower && log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
     const bool matters = request.budget_bytes > 0 || request.swap || log->loops > 0;

@@ -49,8 +49,8 @@ struct stashed_block {
 /// What a loop of the forward pass keeps of each iteration for a loop of the backward pass.
 struct listed_block {
   carried_list list;
-  stashed_block element;     ///< of one iteration; its readers read what comes out of the list
-  std::int64_t trips = -1;   ///< iterations of the loop; -1: not known
+  stashed_block element;    ///< of one iteration; its readers read what comes out of the list
+  std::int64_t trips = -1;  ///< iterations of the loop; -1: not known
   /// Of what is computed again from it.
   std::vector<std::string> also_needs = {};
 };

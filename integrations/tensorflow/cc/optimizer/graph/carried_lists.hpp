@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Lists by which a loop of the forward pass hands tensors to one of the backward pass: each iteration puts one
-/// in at the end, and the backward loop takes them out again, the last one first.
+/// Lists by which a loop of the forward pass hands tensors to one of the backward pass: each iteration puts
+/// one in at the end, and the backward loop takes them out again, the last one first.
 
 #include <vector>
 

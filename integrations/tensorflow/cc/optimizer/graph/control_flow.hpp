@@ -31,8 +31,8 @@ class control_flow {
   /// runs in every iteration after which another one may come.
   bool may_hold_back(int next, int first) const;
 
-  /// The NextIteration of a variable that decides whether the loop of this LoopCond goes on: an iteration that
-  /// waits for it has not begun. -1: none was found.
+  /// The NextIteration of a variable that decides whether the loop of this LoopCond goes on: an iteration
+  /// that waits for it has not begun. -1: none was found.
   int deciding_variable(int condition) const;
 
   /// Loop in which a node runs; 0: none.

@@ -48,8 +48,8 @@ struct choices {
 choices plan(const planner_graph& g, const step& analysis, const settings& request,
              std::int64_t budget_bytes);
 
-/// The form of the elements of each of step::lists, by the policy alone: the smallest that serves their readers.
-/// Forms whose size depends on the values are none for lists. Throws as plan() does.
+/// The form of the elements of each of step::lists, by the policy alone: the smallest that serves their
+/// readers. Forms whose size depends on the values are none for lists. Throws as plan() does.
 std::vector<block_choice> plan_lists(const step& analysis, const settings& request);
 
 }  // namespace stash_tf

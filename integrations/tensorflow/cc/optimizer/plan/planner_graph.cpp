@@ -410,8 +410,8 @@ std::string make_lists_graph(const step& analysis) {
         json::array({{{"form", "from_list"}, {"reads", std::move(reads)}}});
   }
   ops[0]["outputs"] = std::move(outputs);
-  // The peak lies between the passes, where every list is full. A backward loop decodes one element at a time,
-  // not a whole list, as this graph has it.
+  // The peak lies between the passes, where every list is full. A backward loop decodes one element at a
+  // time, not a whole list, as this graph has it.
   storages.push_back({{"name", "all else"},
                       {"role", "feature_map"},
                       {"type", "s32"},
@@ -419,12 +419,9 @@ std::string make_lists_graph(const step& analysis) {
                       {"bytes_per_sample", (all / 4 + 1) * 4},
                       {"density", 1}});
   ops[1]["outputs"] = json::array({{{"storage", storages.size() - 1}}});
-  json graph = {{"format", "stash.graph"},
-                {"version", 1},
-                {"name", "lists of loops"},
-                {"batch", 1},
-                {"storages", std::move(storages)},
-                {"ops", std::move(ops)}};
+  json graph = {{"format", "stash.graph"},         {"version", 1},
+                {"name", "lists of loops"},        {"batch", 1},
+                {"storages", std::move(storages)}, {"ops", std::move(ops)}};
   return graph.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

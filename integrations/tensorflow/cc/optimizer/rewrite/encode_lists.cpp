@@ -47,8 +47,8 @@ class list_rewriter {
  public:
   // `result` holds a copy of the original.
   list_rewriter(const graph_view& graph, const step& analysis, const control_flow& flow,
-           const std::vector<list_recipe>& again, const std::vector<block_choice>& chosen, tensor_sizes* sizes,
-           GraphDef* result)
+                const std::vector<list_recipe>& again, const std::vector<block_choice>& chosen,
+                tensor_sizes* sizes, GraphDef* result)
       : graph_(graph),
         step_(analysis),
         flow_(flow),
@@ -58,9 +58,11 @@ class list_rewriter {
         result_(result),
         names_(*result),
         rank_(graph.positions(analysis.order)) {
-    for (const list_recipe& r : again_)
+    for (const list_recipe& r : again_) {
+      if (r.like >= 0) like_[r.list] = r.like;
       for (const int from : r.from)
         copied_from_[from].push_back(r.list);
+    }
   }
 
   void encode(int k) {
@@ -104,7 +106,7 @@ class list_rewriter {
       made[i] = copy.name();
       add(std::move(copy), *sizes_->find({i, 0}));
     }
-    serve(r.list, made.at(b.list.element.node));
+    serve(r.list, input_of_copy(b.list.element, r, made));
     empty(b);
   }
 
@@ -253,14 +255,13 @@ class list_rewriter {
     return name = add(std::move(n), sized(type, 1, {}));
   }
 
-  // The gradient that the reader meets whose turn comes first, also among those of what is computed again from
-  // this list; -1: nothing says when that is.
+  // The gradient that the reader meets whose turn comes first, also among those of what is computed again
+  // from this list; -1: nothing says when that is.
   int gate_of(const listed_block& b) const {
     const stash_reader* first = nullptr;
     const auto consider = [&](const listed_block& other) {
       for (const stash_reader& r : other.element.readers)
-        if (!reads_shape(graph_, r.node) &&
-            (first == nullptr || rank_[at(r.node)] < rank_[at(first->node)]))
+        if (!reads_shape(graph_, r.node) && (first == nullptr || rank_[at(r.node)] < rank_[at(first->node)]))
           first = &r;
     };
     consider(b);
@@ -268,7 +269,9 @@ class list_rewriter {
     if (const auto copied = copied_from_.find(k); copied != copied_from_.end())
       for (const int list : copied->second)
         consider(step_.lists[at(list)]);
+    // A derivative's gate may come after others that read the same element.
     const bool tells = first != nullptr && first->gate >= 0 && !step_.folded[at(first->gate)] &&
+                       rank_[at(first->gate)] < rank_[at(first->node)] &&
                        flow_.may_wait(b.list.pop, first->gate);
     return tells ? first->gate : -1;
   }
@@ -296,7 +299,13 @@ class list_rewriter {
     const listed_block& b = step_.lists[at(k)];
     const tensor_size& size = b.element.size;
     const auto rank = static_cast<std::int64_t>(size.dims.size());
-    NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims", size.batch_dims == 0 ? "Const" : "StashDims",
+    const bool is_raw = chosen_[at(k)].encoding.empty();
+    if (const auto like = like_.find(k); size.batch_dims != 0 && like != like_.end())
+      return name = dims_of(like->second);
+    NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims",
+                     size.batch_dims == 0 ? "Const"
+                     : is_raw             ? "Shape"
+                                          : "StashDims",
                      b.list.pop);
     auto& attrs = *n.mutable_attr();
     if (size.batch_dims == 0) {
@@ -305,6 +314,10 @@ class list_rewriter {
       attrs["dtype"].set_type(tensorflow::DT_INT64);
       dims.AsProtoTensorContent(attrs["value"].mutable_tensor());
       add_control_edge(&n, graph_.name(b.list.pop));
+    } else if (is_raw) {
+      n.add_input(popped(b));
+      attrs["T"].set_type(size.type);
+      attrs["out_type"].set_type(tensorflow::DT_INT64);
     } else {
       n.add_input(popped(b));
       attrs["T"].set_type(size.type);
@@ -331,8 +344,8 @@ class list_rewriter {
     for (const stash_reader& r : b.element.readers) {
       if (!reads_shape(graph_, r.node)) continue;
       const auto given = graph_.node(r.node).attr().find("out_type");
-      const bool wide = given != graph_.node(r.node).attr().end() &&
-                        given->second.type() == tensorflow::DT_INT64;
+      const bool wide =
+          given != graph_.node(r.node).attr().end() && given->second.type() == tensorflow::DT_INT64;
       const std::string shape = wide ? dims_of(k) : narrow_dims_of(k);
       for (const reader& asking : graph_.readers(r.node)) {
         if (asking.port != r.input) continue;
@@ -402,12 +415,13 @@ class list_rewriter {
   GraphDef* result_;
   unused_names names_;
   const std::vector<int> rank_;
+  std::map<int, int> like_;                      // lists of the same shape, by those that are computed again
   std::map<int, std::vector<int>> copied_from_;  // lists that are computed again, by those they are made of
   std::map<std::pair<source, std::string>, std::string> encoders_;
-  std::map<int, std::string> once_;                         // copies before the loop, by node
-  std::map<int, std::string> empty_;                        // by the list that it stands for
+  std::map<int, std::string> once_;                           // copies before the loop, by node
+  std::map<int, std::string> empty_;                          // by the list that it stands for
   std::map<int, std::string> decoders_, dims_, narrow_dims_;  // by list
-  std::map<std::pair<int, bool>, std::string> any_shapes_;  // by the node of the shape that was given
+  std::map<std::pair<int, bool>, std::string> any_shapes_;    // by the node of the shape that was given
 };
 
 // Why nobody could tell the shape of an element from its bytes; empty: that is possible.

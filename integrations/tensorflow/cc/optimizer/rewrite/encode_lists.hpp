@@ -28,10 +28,11 @@ struct encoded_lists {
   int changed() const { return encoded + recomputed + dropped + once; }
 };
 
-/// A copy of the graph with such lists. In a list of bytes the shape of an element is lost: all but the batch is
-/// known, and the number of bytes tells that (StashDims); lists where it would not stay as they are. An iteration
-/// of the forward loop waits for the encoders of the one before, or their inputs would lie there for as many
-/// iterations as TensorFlow has under way at a time. A decoder waits for the gradient that its first reader meets.
+/// A copy of the graph with such lists. In a list of bytes the shape of an element is lost: all but the batch
+/// is known, and the number of bytes tells that (StashDims); lists where it would not stay as they are. An
+/// iteration of the forward loop waits for the encoders of the one before, or their inputs would lie there
+/// for as many iterations as TensorFlow has under way at a time. A decoder waits for the gradient that its
+/// first reader meets.
 ///
 /// Nodes of the graph keep their names and numbers; new ones follow after them, and their sizes are added to
 /// `sizes`. `result` is written if anything was changed. The step has to be analysed again then.

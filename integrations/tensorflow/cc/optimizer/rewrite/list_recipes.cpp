@@ -22,7 +22,11 @@ bool contains(const std::vector<std::string>& needs, const char* name) {
 class recipe_finder {
  public:
   recipe_finder(const graph_view& graph, const control_flow& flow, bool lossy, step* analysis)
-      : graph_(graph), flow_(flow), lossy_(lossy), step_(*analysis), rank_(graph.positions(analysis->order)) {}
+      : graph_(graph),
+        flow_(flow),
+        lossy_(lossy),
+        step_(*analysis),
+        rank_(graph.positions(analysis->order)) {}
 
   std::vector<list_recipe> run() {
     std::vector<int> lists;
@@ -34,15 +38,15 @@ class recipe_finder {
     std::stable_sort(lists.begin(), lists.end(), [&](int a, int b) { return position(a) < position(b); });
     std::vector<list_recipe> found;
     for (const int k : lists) {
-      recipe_ = {k, {}, {}, {}};
+      recipe_ = {k, {}, {}, {}, -1};
       ops_ = 0;
       target_ = &step_.lists[at(k)];
-      if (!may_go(*target_) || !can_copy(target_->list.element) || recipe_.from.empty() || !is_worth_it())
+      if (!may_go(*target_) || !can_copy(target_->list.element) || recipe_.from.empty() || !has_shape() ||
+          !is_worth_it())
         continue;
       gone_.insert(k);
-      if (lossy_)
-        for (const int from : recipe_.from)
-          step_.lists[at(from)].also_needs = {"fine_value"};
+      for (const int from : recipe_.from)
+        step_.lists[at(from)].also_needs = {need_of_sources()};
       found.push_back(std::move(recipe_));
     }
     return found;
@@ -51,10 +55,8 @@ class recipe_finder {
  private:
   bool may_go(const listed_block& b) const {
     if (!b.element.raw_because.empty() || b.element.size.type == tensorflow::DT_BOOL) return false;
-    // A copy is made when its first reader's turn has come, and a shape may be asked for long before.
-    const bool has_shape = b.element.size.batch_dims == 0 && !b.element.size.is_odd;
     return std::all_of(b.element.readers.begin(), b.element.readers.end(), [&](const stash_reader& r) {
-      if (reads_shape(graph_, r.node)) return has_shape;
+      if (reads_shape(graph_, r.node)) return true;
       const auto is_value = [](const std::string& need) { return need == "value" || need == "fine_value"; };
       return bits_for(graph_, r).empty() &&
              (!lossy_ || std::all_of(r.needs.begin(), r.needs.end(), is_value));
@@ -84,8 +86,8 @@ class recipe_finder {
     const std::vector<source>& inputs = graph_.inputs(s.node);
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       if (!can_copy(inputs[k])) return false;
-      const bool continuous = needs_of_input(graph_, s.node, static_cast<int>(k)) ==
-                              std::vector<std::string>{"value"};
+      const bool continuous =
+          needs_of_input(graph_, s.node, static_cast<int>(k)) == std::vector<std::string>{"value"};
       if (lossy_ && !view && !inputs[k].is_control() && !continuous) return false;
     }
     recipe_.again.push_back(s.node);
@@ -97,21 +99,55 @@ class recipe_finder {
     const auto together = [&](int one, int other) {
       return flow_.may_wait(one, other) && flow_.may_wait(other, one);
     };
-    return together(b.list.push, target_->list.push) && together(b.list.pop, target_->list.pop);
+    // A pop may wait for a gradient that needs the target.
+    return together(b.list.push, target_->list.push) && together(b.list.pop, target_->list.pop) &&
+           rank_[at(b.list.pop)] < first_read();
   }
 
-  // Rounded sources cost more bytes than before if they get 16 bits instead of eight.
+  int first_read() const {
+    int first = graph_.size();
+    for (const stash_reader& r : target_->element.readers)
+      first = std::min(first, rank_[at(r.node)]);
+    return first;
+  }
+
+  // A copy is made when its first reader's turn has come, and a shape may be asked for long before: then it
+  // has to be known, or that of another list.
+  bool has_shape() {
+    const tensor_size& size = target_->element.size;
+    const bool asked = std::any_of(target_->element.readers.begin(), target_->element.readers.end(),
+                                   [&](const stash_reader& r) { return reads_shape(graph_, r.node); });
+    for (const int k : recipe_.from) {
+      const tensor_size& other = step_.lists[at(k)].element.size;
+      if (other.dims == size.dims && other.batch_dim == size.batch_dim && !other.is_odd) recipe_.like = k;
+    }
+    return !asked || (size.batch_dims == 0 && !size.is_odd) || recipe_.like >= 0;
+  }
+
+  // What a list takes for each element with these needs, in eighths of a byte; about, for forms depend on the
+  // policy.
+  std::int64_t bits_of(const listed_block& b, const std::vector<std::string>& needs) const {
+    const std::int64_t raw = 8 * b.element.size.bytes() / std::max<std::int64_t>(b.element.size.elements, 1);
+    if (contains(needs, "exact_value")) return raw;
+    if (contains(needs, "fine_value")) return lossy_ ? std::min<std::int64_t>(raw, 16) : raw;
+    if (contains(needs, "value")) return lossy_ ? std::min<std::int64_t>(raw, 8) : raw;
+    return needs.empty() ? 0 : 1;
+  }
+
+  // What it is made of may have to be kept in a wider form than without it.
   bool is_worth_it() const {
-    if (!lossy_) return true;
     std::int64_t more = 0;
     for (const int k : recipe_.from) {
-      const std::vector<std::string> needs = all_needs(step_.lists[at(k)]);
-      const bool wide = contains(needs, "fine_value") || contains(needs, "exact_value");
-      if (!wide) more += step_.lists[at(k)].element.size.elements;
+      const listed_block& b = step_.lists[at(k)];
+      std::vector<std::string> needs = all_needs(b);
+      const std::int64_t before = bits_of(b, needs);
+      needs.push_back(need_of_sources());
+      more += (bits_of(b, needs) - before) * b.element.size.elements;
     }
-    const bool fine = contains(all_needs(*target_), "fine_value");
-    return more < target_->element.size.elements * (fine ? 2 : 1);
+    return more < bits_of(*target_, all_needs(*target_)) * target_->element.size.elements;
   }
+
+  const char* need_of_sources() const { return lossy_ ? "fine_value" : "exact_value"; }
 
   static void add(int k, std::vector<int>* to) {
     if (std::find(to->begin(), to->end(), k) == to->end()) to->push_back(k);

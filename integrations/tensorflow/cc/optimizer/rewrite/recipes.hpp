@@ -17,8 +17,8 @@
 
 namespace stash_tf {
 
-/// Ops that may run again: deterministic, without state, with one output, one pass over the elements each, which
-/// they compute or move.
+/// Ops that may run again: deterministic, without state, with one output, one pass over the elements each,
+/// which they compute or move.
 bool is_cheap(const std::string& op);
 
 class recipes {
