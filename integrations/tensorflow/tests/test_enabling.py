@@ -367,38 +367,94 @@ def test_seeded_random_ops_go_on_when_enabled_again(python):
     assert again == plain
 
 
+GPU = """
+import keras
+real = tf.config.list_physical_devices
+class PretendedDevice:
+    device_type, name = "GPU", "/physical_device:GPU:0"
+def listed(device_type=None):
+    "What Keras asks to find out whether there is a GPU."
+    return list(real(device_type)) + [PretendedDevice] * (device_type is None)
+tf.config.list_physical_devices = listed
+
+def model(**named):
+    keras.utils.set_random_seed(1)
+    made = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(16, 3, activation="relu"), keras.layers.Flatten(),
+                             keras.layers.Dense(2)])
+    made.compile("sgd", "mse", **named)
+    return made
+
+x, y = np.ones((4, 8, 8, 3), "float32"), np.ones((4, 2), "float32")
+def seen(train):
+    "Whether the optimizer has seen a training step."
+    stash_tf.enable("lossless", min_bytes=256)
+    train()
+    found = [g for g in stash_tf.report().graphs if g["reason"] != "no backward pass"]
+    stash_tf.disable()
+    return len(found)
+"""
+
+
+def test_keras_chooses_no_xla_while_stash_is_on(python):
+    """One line on a GPU: models compiled before and after, fit and train_on_batch; put back afterwards."""
+    code = """
+    found = {}
+    before = model()
+    found["auto"] = before.jit_compile
+    before.fit(x, y, verbose=0)
+    found["before"] = seen(lambda: before.fit(x, y, verbose=0))
+    built = before.train_function
+    before.fit(x, y, verbose=0)
+    found["back"] = [before.jit_compile, before.train_function is not built]
+    found["again"] = seen(lambda: before.train_on_batch(x, y))
+    found["after"] = seen(lambda: model().fit(x, y, verbose=0))
+    found["given"] = seen(lambda: model(jit_compile="auto", steps_per_execution=2).fit(x, y, batch_size=2, verbose=0))
+    found["no"] = seen(lambda: model(jit_compile=False).fit(x, y, verbose=0))
+    class Own(keras.Sequential):
+        def compile(self, *arguments, **named):
+            super().compile(*arguments, **named)
+    own = Own(model().layers)
+    own.compile("sgd", "mse")
+    found["subclass"] = seen(lambda: own.fit(x, y, verbose=0))
+    before.save("saved.keras")
+    found["loaded"] = seen(lambda: keras.models.load_model("saved.keras").fit(x, y, verbose=0))
+    found["evaluated"] = [before.jit_compile, bool(before.evaluate(x, y, verbose=0) >= 0)]
+    out(found)
+    """
+    found = python(GPU, code)
+    assert found["auto"] is True and found["back"] == [True, True] and found["evaluated"] == [True, True]
+    for name in ("before", "again", "after", "given", "no", "subclass", "loaded"):
+        assert found[name] > 0, (name, found)
+
+
+def test_a_users_xla_is_left_alone(python):
+    code = """
+    import warnings
+    asked_for = model(jit_compile=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        graphs = seen(lambda: [asked_for.fit(x, y, verbose=0) for _ in range(2)])
+    texts = [str(w.message) for w in caught if "jit_compile=True" in str(w.message)]
+    out([graphs, asked_for.jit_compile, asked_for.name, texts])
+    """
+    graphs, compiled, name, texts = python(GPU, code)
+    assert graphs == 0 and compiled is True
+    assert len(texts) == 1 and repr(name) in texts[0]
+
+
 def test_prepare(python):
     code = """
-    import keras
-    def model():
-        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
-    found = {}
-    early = model()
-    found["before compile"] = [stash_tf.prepare(early), early.supports_jit, stash_tf.prepare(early)]
-    early.compile("sgd", "mse", jit_compile=True)
-    found["jit does not come back"] = early.jit_compile
-    late = model()
-    late.compile("sgd", "mse", jit_compile=True)
-    late.fit(np.zeros((4, 8)), np.zeros((4, 2)), verbose=0)
-    found["after compile"] = [late.jit_compile, stash_tf.prepare(late), late.jit_compile]
-    stash_tf.enable("fp8")
-    found["seen"] = asked(lambda: late.fit(np.zeros((4, 8)), np.zeros((4, 2)), verbose=0)) > 0
-    eager = model()
-    eager.compile("sgd", "mse", run_eagerly=True)
-    found["eager"] = refused(stash_tf.prepare, eager)
+    found = {"nothing": [stash_tf.prepare(m) for m in (keras.Sequential([keras.layers.Dense(2)]), model(), model(jit_compile=False))]}
+    found["xla"] = refused(stash_tf.prepare, model(jit_compile=True))
+    found["eager"] = refused(stash_tf.prepare, model(run_eagerly=True))
     found["no model"] = refused(stash_tf.prepare, 3)
     tf.config.run_functions_eagerly(True)
     found["eager functions"] = refused(stash_tf.prepare, model())
     out(found)
     """
-    found = python(code)
-    text, supports, again = found["before compile"]
-    assert "supports_jit" in text and supports is False and again == ""
-    assert found["jit does not come back"] is False
-    before, text, after = found["after compile"]
-    assert before is True and "jit_compile = False" in text and after is False
-    assert found["seen"]
-    assert "run_eagerly=True" in found["eager"]
+    found = python(GPU, code)
+    assert all("nothing to do" in text for text in found["nothing"])
+    assert "jit_compile=True" in found["xla"] and "run_eagerly=True" in found["eager"]
     assert "expected a keras.Model, got int" in found["no model"]
     assert "run_functions_eagerly" in found["eager functions"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import memory
+from . import keras_jit, memory
 from .control import check, disable, enable, enabled, is_enabled
 from .errors import StashError
 from .memory import peak_bytes, timeline
@@ -37,6 +37,8 @@ __all__ = [
     "report",
     "timeline",
 ]
+
+keras_jit.watch()
 
 _LAZY = ("layers", "nn", "registry")
 

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops as framework_ops
 
-from . import diagnosis, hooks, settings
+from . import diagnosis, hooks, keras_jit, settings
 from .errors import StashError, expected
 from .library import Library, load
 from .session import Plans, Session
@@ -138,6 +138,7 @@ def _use(session: Session | None) -> None:
             hooks.close_config()
         else:
             hooks.open_config(session.config_for_call)
+    keras_jit.set_on(session is not None)
     _last = session or _session or _last
     _session = session
 

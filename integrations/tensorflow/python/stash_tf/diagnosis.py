@@ -28,8 +28,7 @@ NO_CALL = (
 NO_GRAPH = "TensorFlow's graph optimizer has seen no graph since enable()."
 META_OFF = 'Graph optimizers are switched off ("disable_meta_optimizer": True): leave them on.'
 XLA = (
-    "XLA compiles {names}, and graph optimizers never see what XLA compiles: "
-    "call stash_tf.prepare(model) before training, or drop jit_compile=True."
+    "XLA compiles {names}, and graph optimizers never see what XLA compiles: drop jit_compile=True."
 )
 PLUGIN = (
     'With hook="plugin" functions that ran before enable() are not rewritten: enable first, or hook="config".'

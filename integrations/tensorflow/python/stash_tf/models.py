@@ -7,17 +7,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from . import keras_jit
 from .errors import StashError
+
+NOTHING = (
+    'nothing to do: while Stash is on, jit_compile="auto" has Keras build training steps without XLA, which graph '
+    "optimizers see"
+)
 
 
 def prepare(model: Any) -> str:
-    """Makes the training step of a Keras model one that graph optimizers see; returns what was done, "" if
-    nothing.
+    """Changes nothing, and says so: while Stash is on, Keras does not choose XLA for a training step by itself.
 
-    Keras compiles the step with XLA by itself where there is a GPU, and graph optimizers never see what XLA
-    compiles. Before model.compile() this sets `supports_jit = False`, after it `jit_compile = False`. What the
-    user decided otherwise is not overruled but raises StashError: run_eagerly=True, the global switch to eager
-    functions, another backend of Keras than TensorFlow.
+    Kept for programs that call it. Raises StashError for what keeps Stash from seeing the model's training step: the
+    argument jit_compile=True or run_eagerly=True of model.compile(), the global switch to eager functions, another
+    backend of Keras than TensorFlow.
     """
     import keras
 
@@ -29,15 +33,9 @@ def prepare(model: Any) -> str:
         )
     if tf.config.functions_run_eagerly():
         raise StashError("prepare: tf.config.run_functions_eagerly(True) is set: there is no graph to rewrite")
-    done = []
-    if getattr(model, "supports_jit", False):
-        model.supports_jit = False
-        done.append("supports_jit = False, so that compile() does not choose XLA by itself")
     if getattr(model, "compiled", False):
         if model.run_eagerly:
             raise StashError("prepare: the model is compiled with run_eagerly=True: compile it without")
-        if model.jit_compile:
-            model.jit_compile = False
-            model.train_function = model.test_function = model.predict_function = None
-            done.append("jit_compile = False: XLA would compile the step out of the graph optimizer's sight")
-    return "; ".join(done)
+        if model.jit_compile and not keras_jit.chooses_xla(model):
+            raise StashError("prepare: the model is compiled with jit_compile=True: compile it without")
+    return NOTHING
