@@ -163,6 +163,38 @@ def recurrent(layer, steps=96, features=32, width=96):
     return model, cross_entropy(), images((steps, features))
 
 
+def recurrent_stack(layer, **named):
+    """Two recurrent layers as people train them: 256 units, 100 steps."""
+    steps, features, width = 100, 64, 256
+    inputs = keras.Input((steps, features))
+    x = layer(width, **named)(layer(width, return_sequences=True, **named)(inputs))
+    return keras.Model(inputs, L.Dense(CLASSES, dtype="float32")(x)), cross_entropy(), images((steps, features))
+
+
+def conv_lstm():
+    """Two convolutional LSTMs over ten pictures."""
+    inputs = keras.Input((10, 32, 32, 8))
+    x = L.ConvLSTM2D(32, 3, padding="same")(L.ConvLSTM2D(32, 3, padding="same", return_sequences=True)(inputs))
+    model = keras.Model(inputs, L.Dense(CLASSES, dtype="float32")(L.GlobalAveragePooling2D()(x)))
+    return model, cross_entropy(), images((10, 32, 32, 8))
+
+
+def attention(steps=100, tokens=2000, width=256):
+    """LSTM encoder and decoder with Luong's attention and a vocabulary whose logits are large."""
+    source, target = keras.Input((steps,), dtype="int32"), keras.Input((steps,), dtype="int32")
+    encoded, *state = L.LSTM(width, return_sequences=True, return_state=True)(L.Embedding(tokens, width)(source))
+    decoded = L.LSTM(width, return_sequences=True)(L.Embedding(tokens, width)(target), initial_state=state)
+    context = L.Attention()([decoded, encoded])
+    hidden = L.Dense(width, activation="tanh")(L.Concatenate()([decoded, context]))
+    model = keras.Model([source, target], L.Dense(tokens, dtype="float32")(hidden))
+
+    def batch(index, size):
+        source, target = np.random.default_rng((29, index)).integers(1, tokens, (2, size, steps), dtype=np.int32)
+        return (source, np.pad(target[:, :-1], ((0, 0), (1, 0)))), target
+
+    return model, cross_entropy(), batch
+
+
 def transformer(dropout=0.1):
     tokens, steps, width = 60, 48, 48
     inputs = keras.Input((steps,), dtype="int32")
@@ -229,6 +261,12 @@ MODELS = {
     "lstm_unrolled": Entry(lstm_unrolled, 16),
     "lstm": Entry(functools.partial(recurrent, L.LSTM), 32),
     "gru": Entry(functools.partial(recurrent, L.GRU), 32),
+    "lstm_stack": Entry(functools.partial(recurrent_stack, L.LSTM), 32),
+    "gru_stack": Entry(functools.partial(recurrent_stack, L.GRU), 32),
+    "gru_reset_before": Entry(functools.partial(recurrent_stack, L.GRU, reset_after=False), 32),
+    "lstm_dropout": Entry(functools.partial(recurrent_stack, L.LSTM, dropout=0.2, recurrent_dropout=0.2), 32),
+    "conv_lstm": Entry(conv_lstm, 8),
+    "attention": Entry(attention, 32),
     "transformer": Entry(transformer, 8),
     "activation_zoo": Entry(activation_zoo, 8),
     "pooling_zoo": Entry(pooling_zoo, 8),

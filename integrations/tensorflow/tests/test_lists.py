@@ -244,3 +244,118 @@ def test_measured_peak(python, policy):
     assert peak < {"lossless": 0.55, "fp8": 0.35}[policy] * plain, (plain, peak)
     assert abs(peak / predicted - 1) <= 0.1, (peak, predicted)
     assert abs(plain / predicted_plain - 1) <= 0.1, (plain, predicted_plain)
+
+
+@pytest.mark.parametrize("kind", ("scatter", slow("slice"), slow("xla"), "nothing"))
+def test_a_loop_that_writes_what_it_reads(python, kind):
+    """By whatever op, or within a call that hides it: what it reads is not the same in every iteration."""
+    code = """
+    w = tf.Variable(np.random.default_rng(1).standard_normal((64, 128)).astype("float32") / 8)
+    first = w.numpy()
+
+    @tf.function(jit_compile=True)
+    def compiled():
+        w.assign(w * 1.2)
+
+    @tf.autograph.experimental.do_not_convert
+    def write(k):
+        if KIND == "scatter":
+            w.scatter_update(tf.IndexedSlices(tf.ones([1, 128]), [k]))
+        if KIND == "slice":
+            w[3:4, 5:9].assign(tf.fill([1, 4], tf.cast(k, tf.float32)))
+        if KIND == "xla":
+            compiled()
+
+    def made():
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                h = x
+                for k in tf.range(6):
+                    h = tf.tanh(h @ tf.tanh(w[:, :64])) + tf.tanh(h @ tf.tanh(w[:, 64:]))
+                    write(k)
+                loss = tf.reduce_mean(h * h)
+            return loss, tape.gradient(loss, w)
+        return step
+
+    def values(x):
+        w.assign(first)
+        return [t.numpy() for t in made()(x)]
+
+    x = tf.constant(np.random.default_rng(2).standard_normal((8, 64)).astype("float32"))
+    plain = values(x)
+    with stash_tf.enabled("lossless", min_bytes=256):
+        found = values(x)
+        report = stash_tf.report()
+    out({"same": equal(plain, found), "once": sum(t["iterations"] == 1 for t in lists_of(report))})
+    """
+    found = python(f"KIND = {kind!r}", STEPS, code, **EIGEN)
+    assert found["same"] and (found["once"] > 0) == (kind == "nothing"), found
+
+
+@pytest.mark.parametrize("width", (64, 127, 128, 130))
+def test_masks_of_any_batch(python, width):
+    """A mask's bytes grow in steps: where they would not tell the batch, it stays as it is."""
+    code = """
+    w = tf.Variable(np.random.default_rng(1).standard_normal((WIDTH, WIDTH)).astype("float32") / 8)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, WIDTH])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            h = x
+            for _ in tf.range(5):
+                y = h @ w
+                h = tf.where(y > 0.1, y * y, h)
+            loss = tf.reduce_mean(h * h)
+        return loss, tape.gradient(loss, w)
+
+    def values():
+        return [[t.numpy() for t in step(tf.ones([batch, WIDTH]))] for batch in (8, 1, 2, 3, 7, 33, 0)]
+
+    plain = values()
+    with stash_tf.enabled("lossless", min_bytes=256):
+        found = values()
+        report = stash_tf.report()
+    out({"same": equal(plain, found), "choices": choices(report)})
+    """
+    found = python(f"WIDTH = {width}", STEPS, code, **EIGEN)
+    assert found["same"], found
+    assert ("sign_mask" in found["choices"]) == (width >= 128), found
+
+
+def test_shapes_that_no_batch_tells(python):
+    """A dimension that looks like a constant for two batches, and lists whose elements differ."""
+    code = """
+    w = tf.Variable(np.random.default_rng(1).standard_normal((64, 64)).astype("float32") / 8)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 64])])
+    def smaller(x):
+        with tf.GradientTape() as tape:
+            body = lambda h: (tf.tanh(h @ w) * tf.sigmoid(h) + tf.nn.relu(h) * 0.5,)
+            h = x[:tf.minimum(tf.shape(x)[0], 4)]
+            h, = tf.while_loop(lambda h: True, body, (h,), maximum_iterations=6, shape_invariants=(tf.TensorShape([None, 64]),))
+            loss = tf.reduce_mean(h * h)
+        return loss, tape.gradient(loss, w)
+
+    @tf.function
+    def differing(x):
+        with tf.GradientTape() as tape:
+            read = tf.TensorArray(tf.float32, 3, infer_shape=False, element_shape=tf.TensorShape(None))
+            read = read.write(0, x).write(1, x[:1]).write(2, tf.concat([x, x], 0))
+            body = lambda k, s: (k + 1, s + tf.reduce_mean(tf.tanh(read.read(k)) ** 2 * w[0]))
+            loss = tf.while_loop(lambda k, s: k < 3, body, (0, 0.0))[1]
+        return loss, tape.gradient(loss, w)
+
+    def values():
+        xs = [tf.constant(np.random.default_rng(b).standard_normal((b, 64)).astype("float32")) for b in (8, 3, 1, 33)]
+        return [[t.numpy() for t in step(x)] for step in (smaller, differing) for x in xs]
+
+    plain = values()
+    with stash_tf.enabled("lossless", min_bytes=256):
+        same = equal(plain, values())
+    with stash_tf.enabled("fp8", min_bytes=256):
+        rounded = values()
+    out({"same": same, "errors": [float(np.linalg.norm(a[1] - b[1]) / np.linalg.norm(a[1])) for a, b in zip(plain, rounded)]})
+    """
+    found = python(STEPS, code, **EIGEN)
+    assert found["same"] and max(found["errors"]) < 0.1, found

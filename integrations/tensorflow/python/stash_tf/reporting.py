@@ -11,12 +11,17 @@ from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
 BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
+RECOMPUTED = "recompute"  # the optimizer's choice for what the backward loop computes again
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One tensor. Bytes are those of one execution, measured where `state` is "ran", else planned."""
+    """One tensor. Bytes are those of one step, measured where `state` is "ran", else planned.
+
+    `iterations`: of the loop that keeps one such tensor in each; 0: there is no loop; -1: nobody knows how many, and
+    bytes are those of one iteration.
+    """
 
     layer: str
     tensor: str
@@ -28,6 +33,7 @@ class Row:
     state: str
     reason: str = ""
     host_bytes: int = 0  # of the stored bytes, those that went to the host and came back
+    iterations: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +59,7 @@ class Report:
     sums: int = 0  # of gradients, that were added up as they came
     summed_gradients: int = 0
     loops: int = 0  # of backward passes, whose iterations run one by one
+    lists: int = 0  # of loops, that hold encoded tensors or are not filled any more
     ordered: bool = False  # all that was changed is when ops run, and which run again
     recomputed_maps: int = 0  # that the backward pass computes again instead of reading what was kept
     recomputed_ops: int = 0  # that run again for them
@@ -80,6 +87,9 @@ class Report:
             maps = f"{self.recomputed_maps} map{'s' * (self.recomputed_maps > 1)} ({size(self.recomputed_bytes)})"
             again = f"{self.recomputed_ops} cheap op{'s run' if self.recomputed_ops > 1 else ' runs'} again"
             lines.append(f"{maps} not kept for the backward pass: {again} there.")
+        if self.lists:
+            many = "lists of loops hold" if self.lists > 1 else "list of loops holds"
+            lines.append(f"{self.lists} {many} encoded tensors, or nothing any more.")
         if self.ordered:
             lines.append("No tensor is stored in another form: ops run in an order in which memory is freed earlier.")
         if self.loops:
@@ -178,6 +188,7 @@ def build(
         sums=len(summed),
         summed_gradients=sum(summed),
         loops=total("loops"),
+        lists=total("lists"),
         ordered=diagnosis.only_ordered(newest),
         recomputed_maps=total("recomputed_maps"),
         recomputed_ops=total("recomputed_ops"),
@@ -220,6 +231,7 @@ def _row(
 ) -> Row:
     """`ran`: whether any of our kernels has; a tensor that nobody needs any more has none of its own."""
     dense, stored, runs, state = tensor["dense_bytes"], tensor["stored_bytes"], 0, NOT_RUN
+    iterations = tensor.get("iterations", 0)
     host = tensor.get("host_bytes", 0)
     if found:
         dense, stored, runs, host = _measured(found)
@@ -228,8 +240,10 @@ def _row(
             dense = 0  # the values are in a row of their own
     elif tensor["choice"] in diagnosis.AS_IT_IS or not graph["rewritten"]:
         state = STAYS
-    elif tensor["choice"] == "not needed" and ran:
+    elif tensor["choice"] == RECOMPUTED or (tensor["choice"] == "not needed" and ran):
         state = DROPPED
+    if iterations > 1:
+        dense, stored, runs = dense * iterations, stored * iterations, runs // iterations
     return Row(
         layer=tensor.get("layer", ""),
         tensor=tensor["tensor"],
@@ -241,6 +255,7 @@ def _row(
         state=state,
         reason=tensor.get("reason", ""),
         host_bytes=host,
+        iterations=iterations,
     )
 
 
@@ -277,6 +292,10 @@ def _table(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         bytes_ = [row.dense_bytes, row.stored_bytes, *[row.host_bytes] * moved]
         note = "" if row.state == RAN else row.state
+        if row.iterations > 1:
+            note = f"in {row.iterations} iterations" + (", " if note else "") + note
+        elif row.iterations < 0:
+            note = "in each iteration" + (", " if note else "") + note
         sizes = [size(count) for count in bytes_]
         cells.append((row.layer, row.tensor, row.op, row.choice, *sizes, str(row.executions), note))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]

@@ -65,12 +65,18 @@ class finder {
     return shape;
   }
 
-  // The elements of a list, by what was put into it: that of which most is known.
+  // The elements of a list, by what was put into it. Where that has several shapes, what they have in common.
   std::optional<listed_shape> element_of(const source& list) const {
     const list_sources from = sources_of_list(graph_, list);
-    std::optional<listed_shape> best;
-    const auto consider = [&](std::optional<listed_shape> shape) {
-      if (shape && (!best || unknown_dims(*shape) < unknown_dims(*best))) best = std::move(shape);
+    std::optional<listed_shape> common;
+    bool differ = false;
+    const auto consider = [&](const std::optional<listed_shape>& shape) {
+      if (!shape) return;
+      if (!common) {
+        common = shape;
+      } else {
+        differ = differ || !join(*shape, &*common);
+      }
     };
     for (const source& s : from.elements)
       consider(shape_of(s));
@@ -78,9 +84,24 @@ class finder {
       std::optional<listed_shape> whole = shape_of(s);
       if (!whole || whole->dims.empty()) continue;
       whole->dims.erase(whole->dims.begin());
-      consider(std::move(whole));
+      consider(whole);
     }
-    return best;
+    return differ ? std::nullopt : common;
+  }
+
+  // Whether both may be shapes of one list: dimensions that differ are not known, and those that one of them knows
+  // are.
+  static bool join(const listed_shape& shape, listed_shape* common) {
+    if (shape.dims.size() != common->dims.size() || shape.type != common->type) return false;
+    for (std::size_t k = 0; k < shape.dims.size(); ++k) {
+      std::int64_t& known = common->dims[k];
+      if (known == listed_shape::unknown) {
+        known = shape.dims[k];
+      } else if (shape.dims[k] != listed_shape::unknown && shape.dims[k] != known) {
+        return false;
+      }
+    }
+    return true;
   }
 
   static std::ptrdiff_t unknown_dims(const listed_shape& shape) {

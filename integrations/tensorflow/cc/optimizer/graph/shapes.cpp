@@ -206,12 +206,16 @@ bool is_unknown(const tensor_size& s) {
 }
 
 // Of a size that was found with one number of samples, what is the batch: whatever is twice as large with
-// twice as many.
-void find_batch(const std::vector<std::int64_t>& twice, tensor_size* s) {
+// twice as many. `one`: with a single sample. What is neither the batch nor the same with all of them is odd, as
+// the smaller one of the batch and a number.
+void find_batch(const std::vector<std::int64_t>& twice, const std::vector<std::int64_t>& one,
+                std::int64_t batch, tensor_size* s) {
+  s->is_odd = one.size() != s->dims.size();
   for (std::size_t k = 0; k < std::min(twice.size(), s->dims.size()); ++k) {
-    const bool grows = s->dims[k] > 0 && twice[k] == 2 * s->dims[k];
+    const std::int64_t n = s->dims[k];
+    const bool grows = n > 0 && twice[k] == 2 * n;
     if (grows && s->batch_dims++ == 0) s->batch_dim = static_cast<int>(k);
-    s->is_odd = s->is_odd || (!grows && twice[k] != s->dims[k]);
+    if (!s->is_odd) s->is_odd = grows ? one[k] * batch != n : twice[k] != n || one[k] != n;
   }
   s->per_sample = s->batch_dims > 0;
 }
@@ -252,21 +256,23 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
     }
   }
   if (!result->batch_open_ || !(has_lists_and_loops(graph) || result->has_unknown())) return absl::OkStatus();
-  inference with_batch, with_two;
+  inference with_batch, with_two, with_one;
   for (const auto& [found, samples] :
-       {std::pair(&with_batch, result->batch_), {&with_two, 2 * result->batch_}}) {
+       {std::pair(&with_batch, result->batch_), {&with_two, 2 * result->batch_}, {&with_one, std::int64_t{1}}}) {
     const auto inputs = inputs_with_batch(graph, with_symbols, samples);
     if (!found->run(item, graph, inputs, true).ok()) return absl::OkStatus();
   }
   for (int i = 0; i < graph.size(); ++i) {
     const std::vector<tensor_size> sizes = with_batch.sizes_of(graph, i, result->batch_);
     const std::vector<tensor_size> twice = with_two.sizes_of(graph, i, result->batch_);
+    const std::vector<tensor_size> one = with_one.sizes_of(graph, i, result->batch_);
     std::vector<tensor_size>& known = result->of_node_[at(i)];
     for (std::size_t port = 0; port < std::min({sizes.size(), twice.size(), known.size()}); ++port) {
       // What is open still is not the batch.
       if (known[port].elements != unknown || sizes[port].per_sample) continue;
       known[port] = sizes[port];
-      find_batch(twice[port].dims, &known[port]);
+      find_batch(twice[port].dims, port < one.size() ? one[port].dims : std::vector<std::int64_t>{},
+                 result->batch_, &known[port]);
     }
   }
   return absl::OkStatus();

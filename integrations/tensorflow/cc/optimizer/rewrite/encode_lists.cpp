@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/plan/choices.hpp"
@@ -26,8 +27,10 @@ namespace {
 using tensorflow::GraphDef;
 using tensorflow::NodeDef;
 
-// The least number of elements that is told by the bytes of every form: a mask grows in steps of 64 bits.
-constexpr std::int64_t fewest_told = 64;
+// The least number of elements that the bytes of a form tell: masks grow in steps of 128 bits, values in blocks of up
+// to 32.
+constexpr std::int64_t fewest_in_masks = 128;
+constexpr std::int64_t fewest_values = 32;
 
 bool is_mask(const std::string& encoding) {
   return absl::EndsWith(encoding, "_mask");
@@ -424,15 +427,15 @@ class list_rewriter {
   std::map<std::pair<int, bool>, std::string> any_shapes_;    // by the node of the shape that was given
 };
 
-// Why nobody could tell the shape of an element from its bytes; empty: that is possible.
-std::string why_untold(const tensor_size& size) {
+// Why nobody could tell the shape of an element from its bytes in some form; empty: that is possible.
+std::string why_untold(const tensor_size& size, std::int64_t fewest) {
   if (size.is_odd || size.batch_dims > 1 || (size.batch_dims == 1 && size.batch_dim < 0))
     return "its shape does not follow from the batch alone";
   if (size.batch_dims == 0) return "";
   std::int64_t others = 1;
   for (std::size_t axis = 0; axis < size.dims.size(); ++axis)
     if (static_cast<int>(axis) != size.batch_dim) others *= size.dims[axis];
-  return others < fewest_told ? "its bytes would not tell the batch" : "";
+  return others < fewest ? "its bytes would not tell the batch" : "";
 }
 
 // Why a list cannot be made one of bytes; empty: it can.
@@ -441,7 +444,15 @@ std::string why_raw(const graph_view& graph, const control_flow& flow, const lis
   for (const auto& [list_op, input] : {std::pair(b.list.begin, 0), {b.list.pop, 1}})
     if (flow.frame(list_op) != 0 && is_switch(graph.op(graph.inputs(list_op)[at(input)].node)))
       return "the shape of its elements comes out of control flow";
-  return why_untold(b.element.size);
+  return why_untold(b.element.size, fewest_values);
+}
+
+// "model/lstm_1/while/body/_1/.../TensorListPushBack" -> "lstm_1".
+std::string layer_of_loop(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '/');
+  for (std::size_t k = parts.size(); k-- > 1;)
+    if (absl::StartsWith(parts[k], "while")) return parts[k - 1];
+  return layer_of(name);
 }
 
 logged_tensor logged(const graph_view& graph, const listed_block& b, const block_choice& choice,
@@ -450,7 +461,7 @@ logged_tensor logged(const graph_view& graph, const listed_block& b, const block
   const std::int64_t growth = size.growth(sizes.batch_known() ? 1 : sizes.batch());
   logged_tensor t;
   t.tensor = graph.tensor_name(b.list.element);
-  t.layer = layer_of(graph.name(b.list.push));
+  t.layer = layer_of_loop(graph.name(b.list.push));
   t.op = graph.op(b.element.root.node);
   t.type = tensorflow::DataType_Name(size.type);
   t.elements = size.elements / growth;
@@ -485,6 +496,11 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
   std::vector<list_recipe> again;
   if (request.recompute) again = list_recipes(graph, flow, is_lossy(request), &analysis);
   std::vector<block_choice> chosen = plan_lists(analysis, request);
+  for (std::size_t k = 0; k < chosen.size(); ++k) {
+    const tensor_size& size = analysis.lists[k].element.size;
+    const std::string why = is_mask(chosen[k].encoding) ? why_untold(size, fewest_in_masks) : "";
+    if (!why.empty()) chosen[k] = {"", false, size.bytes(), why, {}, {}, 0, {}};
+  }
   std::set<int> gone;
   for (const list_recipe& r : again)
     gone.insert(r.list);

@@ -8,6 +8,7 @@
 
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/rewrite/recipes.hpp"
+#include "tensorflow/core/framework/op.h"
 
 namespace stash_tf {
 
@@ -56,11 +57,31 @@ class invariant_finder {
   std::vector<int> nodes_;
 };
 
-// Loops that write variables themselves, or within a loop of theirs.
+// Whether an op may write a variable: all that has state may, but for these. A call may hide anything.
+bool may_write(const std::string& op) {
+  static const std::set<std::string> reads = {"ReadVariableOp",
+                                              "VariableShape",
+                                              "VarIsInitializedOp",
+                                              "ResourceGather",
+                                              "ResourceGatherNd",
+                                              "Assert",
+                                              "Print",
+                                              "PrintV2",
+                                              "RandomUniform",
+                                              "RandomUniformInt",
+                                              "RandomStandardNormal",
+                                              "TruncatedNormal",
+                                              "Multinomial"};
+  const tensorflow::OpDef* def = nullptr;
+  return reads.count(op) == 0 &&
+         (!tensorflow::OpRegistry::Global()->LookUpOpDef(op, &def).ok() || def->is_stateful());
+}
+
+// Loops that may write variables themselves, or within a loop of theirs.
 std::set<int> writing_loops(const graph_view& graph, const loops& all) {
   std::set<int> writing;
   for (int i = 0; i < graph.size(); ++i) {
-    if (!writes_variable(graph.op(i))) continue;
+    if (all.loop_of(i) == 0 || !may_write(graph.op(i))) continue;
     for (int k = all.loop_of(i); k > 0; k = all[k].parent)
       writing.insert(k);
   }
