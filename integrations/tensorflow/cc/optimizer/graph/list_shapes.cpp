@@ -89,8 +89,8 @@ class finder {
     return differ ? std::nullopt : common;
   }
 
-  // Whether both may be shapes of one list: dimensions that differ are not known, and those that one of them knows
-  // are.
+  // Whether both may be shapes of one list: dimensions that differ are not known, and those that one of them
+  // knows are.
   static bool join(const listed_shape& shape, listed_shape* common) {
     if (shape.dims.size() != common->dims.size() || shape.type != common->type) return false;
     for (std::size_t k = 0; k < shape.dims.size(); ++k) {

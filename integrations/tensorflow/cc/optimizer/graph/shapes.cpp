@@ -206,8 +206,8 @@ bool is_unknown(const tensor_size& s) {
 }
 
 // Of a size that was found with one number of samples, what is the batch: whatever is twice as large with
-// twice as many. `one`: with a single sample. What is neither the batch nor the same with all of them is odd, as
-// the smaller one of the batch and a number.
+// twice as many. `one`: with a single sample. What is neither the batch nor the same with all of them is odd,
+// as the smaller one of the batch and a number.
 void find_batch(const std::vector<std::int64_t>& twice, const std::vector<std::int64_t>& one,
                 std::int64_t batch, tensor_size* s) {
   s->is_odd = one.size() != s->dims.size();
@@ -257,8 +257,9 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
   }
   if (!result->batch_open_ || !(has_lists_and_loops(graph) || result->has_unknown())) return absl::OkStatus();
   inference with_batch, with_two, with_one;
-  for (const auto& [found, samples] :
-       {std::pair(&with_batch, result->batch_), {&with_two, 2 * result->batch_}, {&with_one, std::int64_t{1}}}) {
+  for (const auto& [found, samples] : {std::pair(&with_batch, result->batch_),
+                                       {&with_two, 2 * result->batch_},
+                                       {&with_one, std::int64_t{1}}}) {
     const auto inputs = inputs_with_batch(graph, with_symbols, samples);
     if (!found->run(item, graph, inputs, true).ok()) return absl::OkStatus();
   }

@@ -27,8 +27,8 @@ namespace {
 using tensorflow::GraphDef;
 using tensorflow::NodeDef;
 
-// The least number of elements that the bytes of a form tell: masks grow in steps of 128 bits, values in blocks of up
-// to 32.
+// The least number of elements that the bytes of a form tell: masks grow in steps of 128 bits, values in
+// blocks of up to 32.
 constexpr std::int64_t fewest_in_masks = 128;
 constexpr std::int64_t fewest_values = 32;
 

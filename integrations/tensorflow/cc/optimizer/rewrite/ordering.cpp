@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "optimizer/analyse/backward.hpp"
 #include "optimizer/analyse/recent_gradients.hpp"
+#include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
 #include "optimizer/rewrite/activation_masks.hpp"
@@ -57,6 +58,7 @@ class orderer {
     weight_gradients_first();
     readers_before_updates();
     iterations_one_by_one();
+    sums_begin_late();
     result_.masks = masks_before_readers(graph_, step_, sizes_, flow_);
     result_.late = late_sources(graph_, step_, sizes_, flow_, result_.masks);
     find_what_goes_on();
@@ -159,6 +161,26 @@ class orderer {
         held = held || sum;
       }
       if (held) ++result_.loops_held_back;
+    }
+  }
+
+  // Zeros, with which a loop of the backward pass begins its sums, wait for the last that it is given:
+  // nothing else keeps them from lying in memory during the forward pass.
+  void sums_begin_late() {
+    const std::vector<int> position = graph_.positions(step_.order);
+    std::map<int, std::vector<int>> given;  // sources of Enters by loop
+    for (const int i : step_.order) {
+      if (!is_enter(graph_.op(i)) || !step_.backward[at(i)] || graph_.inputs(i).empty()) continue;
+      given[flow_.frame(i)].push_back(graph_.inputs(i)[0].node);
+    }
+    for (const auto& [loop, sources] : given) {
+      const int last = *std::max_element(sources.begin(), sources.end(),
+                                         [&](int a, int b) { return position[at(a)] < position[at(b)]; });
+      for (const int zeros : sources) {
+        const bool alone = graph_.readers(zeros).size() == 1;
+        if (zeros != last && alone && graph_.op(zeros) == "Fill" && flow_.may_wait(zeros, last))
+          result_.pairs.emplace_back(last, zeros);
+      }
     }
   }
 

@@ -36,6 +36,7 @@ struct ordering {
 ///   the next iteration begins, or the terms of all iterations that TensorFlow has under way at a time would
 ///   lie there. A loop that updates variables waits in the same way for all else that an iteration hands on,
 ///   such as its loss, or what that is computed from would.
+/// - The zeros with which such a loop begins its sums are made when it begins.
 ///
 /// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
 /// of the two later.
