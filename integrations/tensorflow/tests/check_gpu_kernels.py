@@ -16,6 +16,7 @@ import stash_tf
 OPS = (
     "StashEncode",
     "StashDecode",
+    "StashDims",
     "StashReluGrad",
     "StashRelu6Grad",
     "StashLeakyReluGrad",

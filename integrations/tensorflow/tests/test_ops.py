@@ -458,6 +458,18 @@ def test_counters_are_exact_in_many_threads():
     assert counter["executions"] == 1000 and counter["elements"] == 300_000 and counter["batch"] == 3
 
 
+@pytest.mark.parametrize("encoding", ("fp16", "bf16", "fp10", "fp8", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4_e2m1", "sign_mask"))
+def test_bytes_tell_a_dimension(encoding):
+    """Also of nothing, and where the unknown dimension is the last one."""
+    for shape in ((0, 128), (1, 128), (7, 16, 8), (33, 129), (1000, 256)):
+        stored, dims = ops.stash_encode(x=tf.ones(shape), encoding=encoding)
+        for known in ([-1, *shape[1:]], [*shape]):
+            found = ops.stash_dims(stored=stored, encoding=encoding, known=known, T=tf.float32)
+            assert found.dtype == tf.int64 and found.numpy().tolist() == dims.numpy().tolist() == list(shape)
+    stored, _ = ops.stash_encode(x=tf.ones((128, 5)), encoding=encoding)
+    assert ops.stash_dims(stored=stored, encoding=encoding, known=[128, -1], T=tf.float32).numpy().tolist() == [128, 5]
+
+
 def test_every_op_has_kernels_for_both_devices():
     from tensorflow.python.framework import kernels
 

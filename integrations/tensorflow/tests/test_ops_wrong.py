@@ -19,6 +19,11 @@ def decode(**more):
     return ops.stash_decode(**{"stored": stored, "dims": dims, "encoding": "raw", **more})
 
 
+def dims(**more):
+    stored, _ = encode(encoding="fp16")
+    return ops.stash_dims(**{"stored": stored, "encoding": "fp16", "known": [-1, 6, 6, 3], "T": tf.float32, **more})
+
+
 def relu_grad(**more):
     stored, _ = encode(encoding="sign_mask")
     return ops.stash_relu_grad(**{"gradients": X, "stored": stored, "encoding": "sign_mask", **more})
@@ -101,6 +106,13 @@ WRONG = [
     (decode, {"dims": tf.constant([2**40], tf.int64)}, "StashDecode: stored: expected 4398046511104 bytes"),
     (decode, {"dims": tf.constant([2**60], tf.int64)}, "StashDecode: "),
     (decode, {"dims": tf.ones(255, tf.int64)}, "StashDecode: dims: expected at most 254 dimensions, got 255"),
+    (dims, {"encoding": "bitmap"}, "StashDims: encoding: expected one whose size does not depend on the values, got a sparse one"),
+    (dims, {"known": [-1, -1]}, "StashDims: known: expected dimensions, of which one may be -1, got -1"),
+    (dims, {"known": [-2, 3]}, "StashDims: known: expected dimensions, of which one may be -1, got -2"),
+    (dims, {"known": [2**30, 2**30]}, "StashDims: known: expected at most 1099511627776 elements, got more"),
+    (dims, {"known": [-1, 1000]}, "StashDims: stored: expected bytes of whole slices of 1000 elements, which tell their number"),
+    (dims, {"known": [-1, 3], "encoding": "sign_mask", "stored": zeros(16)}, "StashDims: stored: expected bytes of whole slices"),
+    (dims, {"known": [0, -1]}, "StashDims: stored: expected bytes of whole slices of 0 elements"),
     (relu_grad, {"encoding": "zip"}, "StashReluGrad: encoding"),
     (
         relu_grad,
