@@ -6,9 +6,10 @@
 /// run the instructions that a driver would be given, with the inline assembly and all branches for devices.
 ///
 /// What a GPU forbids and does not always notice ends a launch: accesses outside live memory, misaligned
-/// ones, shared memory that is read before it is written or by another warp without a barrier in between,
-/// lanes that do not meet, blocks that wait for ever. Instructions that the machine does not know end it,
-/// too.
+/// ones, shared memory that another lane has written without a barrier in between, lanes that do not meet,
+/// blocks that wait for ever. Instructions that the machine does not know end it, too. Shared memory begins
+/// with a pattern (0xc3 in every byte), so that what is read before it is written is the same each time, and
+/// wrong.
 ///
 /// Not shown here: what ptxas makes of the PTX, weak memory ordering between blocks, speed.
 

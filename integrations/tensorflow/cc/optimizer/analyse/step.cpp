@@ -136,6 +136,10 @@ class analyser {
       for (const reader& r : graph_.readers(list.pop))
         if (r.port == 1) add_reader_of_list(r, &b.element);
       if (is_on_gpu(list.push)) b.element.raw_because = "on a GPU TensorFlow has no lists of encoded bytes";
+      const std::string& device = graph_.node(list.push).device();
+      for (const int other : {list.element.node, list.begin, list.pop})
+        if (b.element.raw_because.empty() && graph_.node(other).device() != device)
+          b.element.raw_because = "read on another device than it was written on";
       settle(&b.element);
       b.element.movable = b.element.plan_bits = false;
       b.element.bits.clear();
