@@ -444,7 +444,8 @@ def test_a_users_xla_is_left_alone(python):
 
 def test_prepare(python):
     code = """
-    found = {"nothing": [stash_tf.prepare(m) for m in (keras.Sequential([keras.layers.Dense(2)]), model(), model(jit_compile=False))]}
+    models = keras.Sequential([keras.layers.Dense(2)]), model(), model(jit_compile=False)
+    found = {"nothing": [stash_tf.prepare(m) for m in models]}
     found["xla"] = refused(stash_tf.prepare, model(jit_compile=True))
     found["eager"] = refused(stash_tf.prepare, model(run_eagerly=True))
     found["no model"] = refused(stash_tf.prepare, 3)

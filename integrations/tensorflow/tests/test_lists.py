@@ -51,7 +51,8 @@ def test_lossless_keeps_every_bit(python, name):
     values, weights = run(NAME, x)
     found, after, report = run(NAME, x, policy="lossless")
     out({"same": equal(values, found) and equal(weights, after), "finite": bool(np.isfinite(values[-1][0])),
-         "lists": sum(g["lists"] for g in report.graphs), "choices": choices(report), "reasons": [g["reason"] for g in report.graphs],
+         "lists": sum(g["lists"] for g in report.graphs), "choices": choices(report),
+         "reasons": [g["reason"] for g in report.graphs],
          "plain": report.predicted_plain_bytes, "peak": report.predicted_peak_bytes})
     """
     found = python(f"NAME = {name!r}", STEPS, code, **EIGEN)
@@ -87,7 +88,8 @@ def test_batches_of_any_size(python):
     code = """
     def made(name):
         step, weights = plain(name)
-        return tf.function(step.python_function, input_signature=[tf.TensorSpec((None, *step_lists.inputs_of(name).shape[1:]))]), weights
+        signature = [tf.TensorSpec((None, *step_lists.inputs_of(name).shape[1:]))]
+        return tf.function(step.python_function, input_signature=signature), weights
     plain, step_lists.made = step_lists.made, made
     step_lists.STEPS = 40
     inputs = [step_lists.inputs_of("gru", batch) for batch in (32, 13, 1, 40)]

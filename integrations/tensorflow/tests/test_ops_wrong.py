@@ -106,7 +106,7 @@ WRONG = [
     (decode, {"dims": tf.constant([2**40], tf.int64)}, "StashDecode: stored: expected 4398046511104 bytes"),
     (decode, {"dims": tf.constant([2**60], tf.int64)}, "StashDecode: "),
     (decode, {"dims": tf.ones(255, tf.int64)}, "StashDecode: dims: expected at most 254 dimensions, got 255"),
-    (dims, {"encoding": "bitmap"}, "StashDims: encoding: expected one whose size does not depend on the values, got a sparse one"),
+    (dims, {"encoding": "bitmap"}, "StashDims: encoding: expected one whose size does not depend on the values"),
     (dims, {"known": [-1, -1]}, "StashDims: known: expected dimensions, of which one may be -1, got -1"),
     (dims, {"known": [-2, 3]}, "StashDims: known: expected dimensions, of which one may be -1, got -2"),
     (dims, {"known": [2**30, 2**30]}, "StashDims: known: expected at most 1099511627776 elements, got more"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/list_rewriter.hpp"
+#include "optimizer/lists/list_rewriter.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/encode_lists.hpp"
+#include "optimizer/lists/encode_lists.hpp"
 
 #include <algorithm>
 #include <string>
@@ -9,10 +9,10 @@
 #include "absl/strings/str_split.h"
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/needs.hpp"
+#include "optimizer/lists/list_recipes.hpp"
+#include "optimizer/lists/list_rewriter.hpp"
+#include "optimizer/lists/loop_invariants.hpp"
 #include "optimizer/plan/choices.hpp"
-#include "optimizer/rewrite/list_recipes.hpp"
-#include "optimizer/rewrite/list_rewriter.hpp"
-#include "optimizer/rewrite/loop_invariants.hpp"
 #include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/list_recipes.hpp"
+#include "optimizer/lists/list_recipes.hpp"
 
 #include <algorithm>
 #include <map>

@@ -14,9 +14,9 @@
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/shapes.hpp"
+#include "optimizer/lists/list_recipes.hpp"
+#include "optimizer/lists/loop_invariants.hpp"
 #include "optimizer/plan/choices.hpp"
-#include "optimizer/rewrite/list_recipes.hpp"
-#include "optimizer/rewrite/loop_invariants.hpp"
 #include "optimizer/rewrite/unused_names.hpp"
 
 namespace stash_tf {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/loop_invariants.hpp"
+#include "optimizer/lists/loop_invariants.hpp"
 
 #include <algorithm>
 #include <set>
