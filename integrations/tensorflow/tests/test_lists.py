@@ -18,11 +18,11 @@ STEPS += """
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 
-def run(name, *inputs, policy=None, **options):
-    "Losses, gradients and weights of three steps on each input, and the report's graphs."
+def run(name, *inputs, policy=None, times=3, **options):
+    "Losses, gradients and weights of some steps on each input, and the report."
     def steps():
         step, weights = step_lists.made(name)
-        values = [[t.numpy() for t in step(x)] for x in inputs for _ in range(3)]
+        values = [[t.numpy() for t in step(x)] for x in inputs for _ in range(times)]
         return values, [w.numpy() for w in weights]
     if policy is None:
         return steps()
@@ -48,8 +48,8 @@ def test_lossless_keeps_every_bit(python, name):
     """Losses, gradients of each step, weights and states; the report says what became of the lists."""
     code = """
     x = step_lists.inputs_of(NAME)
-    values, weights = run(NAME, x)
-    found, after, report = run(NAME, x, policy="lossless")
+    values, weights = run(NAME, x, times=10)
+    found, after, report = run(NAME, x, policy="lossless", times=10)
     out({"same": equal(values, found) and equal(weights, after), "finite": bool(np.isfinite(values[-1][0])),
          "lists": sum(g["lists"] for g in report.graphs), "choices": choices(report),
          "reasons": [g["reason"] for g in report.graphs],
@@ -81,6 +81,24 @@ def test_rounded_elements(python, name, policy):
     assert found["error"] <= {"fp16": 1e-3, "fp8": 0.05}[policy], found
     assert name in NOTHING_TO_GAIN or any(choice.startswith("fp") for choice in found["choices"]), found
     assert found["peak"] < found["plain"], found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", (100, 400))
+@pytest.mark.parametrize("name", ("lstm", "gru", "gru_reset_before"))
+def test_errors_over_many_steps(python, name, count):
+    """Rounding errors of elements do not add up over time: the gates of the policies hold for long sequences."""
+    code = """
+    step_lists.STEPS = COUNT
+    x = step_lists.inputs_of(NAME)
+    def gradient(**options):
+        values = run(NAME, x, times=1, **options)[0]
+        return np.concatenate([g.ravel() for g in values[0][1:]]).astype("float64")
+    exact = gradient()
+    out({p: np.linalg.norm(gradient(policy=p) - exact) / np.linalg.norm(exact) for p in ("fp16", "fp10", "fp8")})
+    """
+    found = python(f"NAME, COUNT = {name!r}, {count}", STEPS, code, **EIGEN)
+    assert 0 < found["fp16"] <= 1e-3 and 0 < found["fp10"] <= 0.03 and 0 < found["fp8"] <= 0.05, found
 
 
 def test_batches_of_any_size(python):
