@@ -31,11 +31,12 @@ plugins:
           paths: [PACKAGE]
           options: {show_source: false, show_root_heading: true, members_order: source}
 markdown_extensions: [tables, attr_list, fenced_code, {toc: {permalink: true}}]
-validation: {links: {anchors: warn, unrecognized_links: warn}}
+validation: {nav: {omitted_files: warn}, links: {anchors: warn, unrecognized_links: warn}}
 nav:
   - Stash: index.md
   - Use:
       - tensorflow.md
+      - pytorch.md
       - command_line.md
       - reports.md
       - traces.md
