@@ -535,6 +535,11 @@ bool reads_shape(const graph_view& graph, int node) {
   return graph.op(node) == "Shape" || graph.op(node) == "ShapeN";
 }
 
+bool is_asked_for_shape(const graph_view& graph, const listed_block& b) {
+  return std::any_of(b.element.readers.begin(), b.element.readers.end(),
+                     [&](const stash_reader& r) { return reads_shape(graph, r.node); });
+}
+
 std::vector<std::string> all_needs(const listed_block& b) {
   std::set<std::string> needs(b.also_needs.begin(), b.also_needs.end());
   for (const stash_reader& r : b.element.readers)

@@ -58,6 +58,9 @@ struct listed_block {
 /// Whether an op asks for shapes alone: as a reader of a list it needs nothing.
 bool reads_shape(const graph_view& graph, int node);
 
+/// Whether a reader of the list asks for its shape.
+bool is_asked_for_shape(const graph_view& graph, const listed_block& b);
+
 /// What all readers of a list need of its elements, each need once.
 std::vector<std::string> all_needs(const listed_block& b);
 

@@ -255,18 +255,20 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
       result->batch_open_ = result->batch_open_ || s.per_sample;
     }
   }
-  if (!result->batch_open_ || !(has_lists_and_loops(graph) || result->has_unknown())) return absl::OkStatus();
+  const bool lists = has_lists_and_loops(graph);
+  if (!result->batch_open_ || !(lists || result->has_unknown())) return absl::OkStatus();
+  const auto run = [&](inference* found, std::int64_t samples) {
+    return found->run(item, graph, inputs_with_batch(graph, with_symbols, samples), true).ok();
+  };
   inference with_batch, with_two, with_one;
-  for (const auto& [found, samples] : {std::pair(&with_batch, result->batch_),
-                                       {&with_two, 2 * result->batch_},
-                                       {&with_one, std::int64_t{1}}}) {
-    const auto inputs = inputs_with_batch(graph, with_symbols, samples);
-    if (!found->run(item, graph, inputs, true).ok()) return absl::OkStatus();
-  }
+  if (!run(&with_batch, result->batch_) || !run(&with_two, 2 * result->batch_)) return absl::OkStatus();
+  // Only elements of lists have to be known so well. Without this, all are odd.
+  const bool has_one = lists && run(&with_one, 1);
   for (int i = 0; i < graph.size(); ++i) {
     const std::vector<tensor_size> sizes = with_batch.sizes_of(graph, i, result->batch_);
     const std::vector<tensor_size> twice = with_two.sizes_of(graph, i, result->batch_);
-    const std::vector<tensor_size> one = with_one.sizes_of(graph, i, result->batch_);
+    std::vector<tensor_size> one;
+    if (has_one) one = with_one.sizes_of(graph, i, result->batch_);
     std::vector<tensor_size>& known = result->of_node_[at(i)];
     for (std::size_t port = 0; port < std::min({sizes.size(), twice.size(), known.size()}); ++port) {
       // What is open still is not the batch.

@@ -27,6 +27,8 @@ struct tensor_size {
   bool is_odd = false;      ///< a dimension grows with the batch, but not as the batch does
 
   std::int64_t bytes() const;
+  /// Whether it is the same for every batch.
+  bool is_fixed() const { return batch_dims == 0 && !is_odd; }
   /// What the unknown batch multiplies its elements by, for a batch of so many samples.
   std::int64_t growth(std::int64_t batch) const;
   /// Elements of one sample; 0 where elements do not tell how many samples there are: of a tensor without the

@@ -150,6 +150,14 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
   if (request.recompute) again = list_recipes(graph, flow, is_lossy(request), &analysis);
   const std::vector<block_choice> chosen = forms_of(analysis, request);
   const std::vector<list_fate> fates = fates_of(analysis, chosen, invariants, again);
+  const auto count = [&](list_fate fate) {
+    return static_cast<int>(std::count(fates.begin(), fates.end(), fate));
+  };
+  done.encoded = count(list_fate::encoded);
+  done.dropped = count(list_fate::dropped);
+  done.once = count(list_fate::once);
+  done.recomputed = count(list_fate::computed_again);
+  if (done.changed() == 0) return done;
   *result = original;
   list_rewriter rewrite(graph, analysis, flow, again, chosen, sizes, result);
   for (std::size_t k = 0; k < fates.size(); ++k) {
@@ -166,13 +174,6 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
     rewrite.compute_again(r);
     done.ops += static_cast<int>(r.again.size());
   }
-  const auto count = [&](list_fate fate) {
-    return static_cast<int>(std::count(fates.begin(), fates.end(), fate));
-  };
-  done.encoded = count(list_fate::encoded);
-  done.dropped = count(list_fate::dropped);
-  done.once = count(list_fate::once);
-  done.recomputed = count(list_fate::computed_again);
   return done;
 }
 

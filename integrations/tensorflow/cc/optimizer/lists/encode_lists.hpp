@@ -23,7 +23,7 @@ struct encoded_lists {
   int once = 0;        ///< lists of something that is the same in every iteration, which stay empty as well
   int ops = 0;         ///< that run again for these, once in an iteration
   std::int64_t recomputed_bytes = 0;   ///< of these lists, in all iterations
-  std::vector<logged_tensor> tensors;  ///< one for each of step::lists
+  std::vector<logged_tensor> tensors;  ///< one for each of step::lists, if any was changed
 
   int changed() const { return encoded + recomputed + dropped + once; }
 };

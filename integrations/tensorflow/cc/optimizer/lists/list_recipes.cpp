@@ -115,13 +115,11 @@ class recipe_finder {
   // has to be known, or that of another list.
   bool has_shape() {
     const tensor_size& size = target_->element.size;
-    const bool asked = std::any_of(target_->element.readers.begin(), target_->element.readers.end(),
-                                   [&](const stash_reader& r) { return reads_shape(graph_, r.node); });
     for (const int k : recipe_.from) {
       const tensor_size& other = step_.lists[at(k)].element.size;
       if (other.dims == size.dims && other.batch_dim == size.batch_dim && !other.is_odd) recipe_.like = k;
     }
-    return !asked || (size.batch_dims == 0 && !size.is_odd) || recipe_.like >= 0;
+    return !is_asked_for_shape(graph_, *target_) || size.is_fixed() || recipe_.like >= 0;
   }
 
   // What a list takes for each element with these needs, in eighths of a byte; about, for forms depend on the

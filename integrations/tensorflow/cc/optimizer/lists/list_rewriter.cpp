@@ -26,6 +26,10 @@ tensor_size sized(tensorflow::DataType type, std::int64_t elements, const tensor
   return s;
 }
 
+std::string output_name(const std::string& node, int port) {
+  return port == 0 ? node : absl::StrCat(node, ":", port);
+}
+
 }  // namespace
 
 bool is_mask(const std::string& encoding) {
@@ -44,6 +48,8 @@ list_rewriter::list_rewriter(const graph_view& graph, const step& analysis, cons
       result_(result),
       names_(*result),
       rank_(graph.positions(analysis.order)) {
+  for (int i = 0; i < graph.size(); ++i)
+    if (graph.op(i) == "LoopCond") deciding_[flow.frame(i)] = flow.deciding_variable(i);
   for (const list_recipe& r : again_) {
     if (r.like >= 0) like_[r.list] = r.like;
     for (const int from : r.from)
@@ -56,7 +62,7 @@ void list_rewriter::encode(int k) {
   const std::string& form = chosen_[at(k)].encoding;
   const std::string stored = encoded(b, chosen_[at(k)]);
   node(b.list.first.node)->set_input(b.list.first.input, list_of_bytes(b.list.begin));
-  set_bytes(b.list.pop, 1);
+  take_bytes(b.list.pop);
   NodeDef* push = node(b.list.push);
   push->set_input(1, stored);
   (*push->mutable_attr())["element_dtype"].set_type(tensorflow::DT_UINT8);
@@ -80,14 +86,10 @@ void list_rewriter::compute_again(const list_recipe& r) {
     made[constant] = copy_of_constant(constant, b.list.pop);
   const int gate = gate_of(b);
   for (const int i : r.again) {
-    NodeDef copy = graph_.node(i);
-    copy.clear_input();
-    copy.mutable_attr()->erase("_class");
-    (*copy.mutable_attr())[mark].set_b(true);
+    NodeDef copy = copied_node(graph_.node(i), names_.take(graph_.name(i) + "/stash_again"));
     for (const source& s : graph_.inputs(i))
       if (!s.is_control()) copy.add_input(input_of_copy(s, r, made));
     if (gate >= 0) add_control_edge(&copy, graph_.name(gate));
-    copy.set_name(names_.take(absl::StrCat(graph_.name(i), "/stash_again")));
     made[i] = copy.name();
     add(std::move(copy), *sizes_->find({i, 0}));
   }
@@ -100,10 +102,9 @@ void list_rewriter::keep_once(const loop_invariant& v, const loops& all) {
   for (const int i : v.nodes)
     copy_before_loop(i, all[v.forward]);
   const source& element = b.list.element;
-  const std::string& once = once_.at(element.node);
   const NodeDef& like = graph_.node(all[all.loop_of(b.list.pop)].enters.front());
   NodeDef enter = made(graph_.name(b.list.pop) + "/stash_once", "Enter", b.list.pop);
-  enter.add_input(element.port == 0 ? once : absl::StrCat(once, ":", element.port));
+  enter.add_input(output_name(once_.at(element.node), element.port));
   auto& attrs = *enter.mutable_attr();
   attrs["T"].set_type(b.element.size.type);
   attrs["frame_name"] = like.attr().at("frame_name");
@@ -120,20 +121,15 @@ void list_rewriter::drop(int k) {
 
 void list_rewriter::copy_before_loop(int i, const loop& body) {
   if (once_.count(i) != 0) return;
-  NodeDef copy = graph_.node(i);
-  copy.clear_input();
-  copy.mutable_attr()->erase("_class");
-  copy.mutable_attr()->erase("_output_shapes");
-  (*copy.mutable_attr())[mark].set_b(true);
+  NodeDef copy = copied_node(graph_.node(i), names_.take(graph_.name(i) + "/stash_once"));
   for (const source& s : graph_.inputs(i)) {
     if (s.is_control()) continue;
     if (const auto before = once_.find(s.node); before != once_.end()) {
-      copy.add_input(s.port == 0 ? before->second : absl::StrCat(before->second, ":", s.port));
+      copy.add_input(output_name(before->second, s.port));
     } else {  // an Enter of the loop
       copy.add_input(graph_.tensor_name(graph_.inputs(s.node)[0]));
     }
   }
-  copy.set_name(names_.take(graph_.name(i) + "/stash_once"));
   const bool reads = copy.op() == "ReadVariableOp";
   if (reads)
     for (const int enter : body.enters)
@@ -205,12 +201,10 @@ const std::string& list_rewriter::list_of_bytes(int begin) {
   return name = add(std::move(n), sized(tensorflow::DT_VARIANT, 0, {}));
 }
 
-void list_rewriter::set_bytes(int list_op, int shape_input) {
-  NodeDef* n = node(list_op);
-  const source shape = graph_.inputs(list_op)[at(shape_input)];
-  const std::string any = any_shape(shape, *n, list_op);
-  n = node(list_op);  // adding nodes moves them
-  n->set_input(shape_input, any);
+void list_rewriter::take_bytes(int pop) {
+  const std::string any = any_shape(graph_.inputs(pop)[1], graph_.node(pop), pop);
+  NodeDef* n = node(pop);
+  n->set_input(1, any);
   (*n->mutable_attr())["element_dtype"].set_type(tensorflow::DT_UINT8);
   changed(n);
 }
@@ -362,23 +356,16 @@ std::string list_rewriter::input_of_copy(const source& s, const list_recipe& r,
 }
 
 std::string list_rewriter::copy_of_constant(int constant, int pop) {
-  NodeDef copy = graph_.node(constant);
-  copy.clear_input();
-  copy.mutable_attr()->erase("_class");
-  (*copy.mutable_attr())[mark].set_b(true);
+  NodeDef copy = copied_node(graph_.node(constant), names_.take(graph_.name(constant) + "/stash_again"));
   add_control_edge(&copy, graph_.name(pop));
-  copy.set_name(names_.take(graph_.name(constant) + "/stash_again"));
   const tensor_size* size = sizes_->find({constant, 0});
   return add(std::move(copy), size == nullptr ? sized(tensorflow::DT_INT32, 0, {}) : *size);
 }
 
 void list_rewriter::hold_back(int push) {
-  for (int i = 0; i < graph_.size(); ++i) {
-    if (graph_.op(i) != "LoopCond" || flow_.frame(i) != flow_.frame(push)) continue;
-    const int deciding = flow_.deciding_variable(i);
-    if (deciding >= 0 && flow_.may_hold_back(deciding, push))
-      add_control_edge(node(deciding), graph_.name(push));
-  }
+  const auto deciding = deciding_.find(flow_.frame(push));
+  if (deciding != deciding_.end() && deciding->second >= 0 && flow_.may_hold_back(deciding->second, push))
+    add_control_edge(node(deciding->second), graph_.name(push));
 }
 
 }  // namespace stash_tf

@@ -68,8 +68,8 @@ class list_rewriter {
   // The empty list, of bytes. The one that there is may begin other lists, too.
   const std::string& list_of_bytes(int begin);
 
-  // An op that takes from a list: its elements are bytes, however many.
-  void set_bytes(int list_op, int shape_input);
+  // What takes from a list: its elements are bytes, however many.
+  void take_bytes(int pop);
 
   std::string any_shape(const source& shape, const tensorflow::NodeDef& list_op, int like);
 
@@ -108,6 +108,7 @@ class list_rewriter {
   tensorflow::GraphDef* result_;
   unused_names names_;
   const std::vector<int> rank_;
+  std::map<int, int> deciding_;                  // control_flow::deciding_variable, by loop
   std::map<int, int> like_;                      // lists of the same shape, by those that are computed again
   std::map<int, std::vector<int>> copied_from_;  // lists that are computed again, by those they are made of
   std::map<std::pair<source, std::string>, std::string> encoders_;

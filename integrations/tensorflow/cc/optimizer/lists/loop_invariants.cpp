@@ -100,10 +100,7 @@ std::vector<loop_invariant> loop_invariants(const graph_view& graph, const loops
     if (!b.element.raw_because.empty() || !begins_outside(forward) || !begins_outside(backward) ||
         writing.count(forward) != 0)
       continue;
-    const bool has_shape = b.element.size.batch_dims == 0 && !b.element.size.is_odd;
-    const bool asks = std::any_of(b.element.readers.begin(), b.element.readers.end(),
-                                  [&](const stash_reader& r) { return reads_shape(graph, r.node); });
-    if (asks && !has_shape) continue;
+    if (is_asked_for_shape(graph, b) && !b.element.size.is_fixed()) continue;
     invariant_finder finder(graph, all, forward);
     if (!finder.is_invariant(b.list.element)) continue;
     found.push_back({static_cast<int>(k), forward, finder.take()});

@@ -16,6 +16,15 @@ void add_control_edge(NodeDef* waiting, const std::string& first) {
     waiting->add_input(edge);
 }
 
+NodeDef copied_node(const NodeDef& from, const std::string& name) {
+  NodeDef copy = from;
+  copy.set_name(name);
+  copy.clear_input();
+  copy.mutable_attr()->erase("_class");
+  (*copy.mutable_attr())[mark].set_b(true);
+  return copy;
+}
+
 void change_op(NodeDef* node, const char* op, std::vector<std::string> data,
                const std::set<std::string>& kept_attrs) {
   std::vector<std::string> control;

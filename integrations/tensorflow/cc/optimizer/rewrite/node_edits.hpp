@@ -18,6 +18,9 @@ inline constexpr char mark[] = "_stash";
 /// A control edge, unless it is there; they stand after all data inputs.
 void add_control_edge(tensorflow::NodeDef* waiting, const std::string& first);
 
+/// A copy of a node without its inputs, marked.
+tensorflow::NodeDef copied_node(const tensorflow::NodeDef& from, const std::string& name);
+
 /// Makes another op of a node: its control edges stay, and so do `kept_attrs` and those that begin with "_".
 void change_op(tensorflow::NodeDef* node, const char* op, std::vector<std::string> data,
                const std::set<std::string>& kept_attrs);

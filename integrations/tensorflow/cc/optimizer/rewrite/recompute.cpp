@@ -56,16 +56,12 @@ class copier {
       return there->second;
     }
     const NodeDef& from = graph_.node(s.node);
-    NodeDef made = from;
-    made.clear_input();
-    made.mutable_attr()->erase("_class");
-    (*made.mutable_attr())[mark].set_b(true);
+    NodeDef made = copied_node(from, names_.take(absl::StrCat(from.name(), "/stash_again")));
     for (int k = 0; k < from.input_size(); ++k) {
       const source& in = graph_.inputs(s.node)[at(k)];
       if (in.is_control()) continue;
       made.add_input(chosen_.stays(in, bytes_) ? from.input(k) : copied(in).name);
     }
-    made.set_name(names_.take(absl::StrCat(from.name(), "/stash_again")));
     add_control_edge(&made, graph_.name(first_->gate));
     sizes_->add(*sizes_->find(s));
     if (!is_alias(from.op())) ++ops_;
