@@ -9,10 +9,6 @@
 namespace stash::bench {
 namespace {
 
-constexpr const char* value_formats[] = {"fp16",       "bf16",       "fp10",       "fp8",
-                                         "fp8_e5m2",   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3",
-                                         "mxfp6_e3m2", "mxfp4_e2m1"};
-
 encoding named(const std::string& name) {
   encoding e = parse_encoding(name);
   if (e.values != value_format::source) e.underflow = underflow_rule::keep_nonzero;
@@ -44,8 +40,8 @@ std::vector<encoding> benched_encodings() {
   for (const char* const name : {"raw", "sign_mask", "range_mask", "bitmap", "csr"})
     all.push_back(named(name));
   for (const char* const container : {"", "bitmap_", "csr_"}) {
-    for (const char* const format : value_formats)
-      all.push_back(named(std::string(container) + format));
+    for (const value_format_info& format : value_formats)
+      all.push_back(named(container + std::string(format.name)));
   }
   return all;
 }

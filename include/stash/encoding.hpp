@@ -28,6 +28,7 @@
 #include "stash/execution.hpp"
 #include "stash/status.hpp"
 #include "stash/tensor_view.hpp"
+#include "stash/value_format.hpp"
 #include "stash/visibility.h"
 
 namespace stash {
@@ -43,22 +44,6 @@ enum class encoding_kind : std::uint8_t {
   cast = 6,          ///< every value in a narrower format
   range_mask = 7,    ///< 1 bit per element: strictly between two bounds
   csr = 8,           ///< rows of 256: row ends, packed non-zero values and one-byte columns, in tiles
-};
-
-/// Format of stored values of `cast`, `bitmap` and `csr`.
-enum class value_format : std::uint8_t {
-  source = 0,    ///< as in the source tensor: lossless
-  fp16 = 1,      ///< IEEE binary16
-  fp8_e4m3 = 2,  ///< OCP FP8 E4M3: no infinity, largest value 448, subnormals down to 2^-9
-  bf16 = 3,      ///< the upper half of f32
-  fp10 = 4,      ///< 1 sign, 5 exponent, 4 mantissa bits; three to a 32-bit word
-  fp8_e5m2 = 5,  ///< OCP FP8 E5M2, infinities saturate
-  // OCP microscaling: groups of 32 values share a power-of-two scale.
-  mxfp8_e4m3 = 6,
-  mxfp8_e5m2 = 7,
-  mxfp6_e2m3 = 8,
-  mxfp6_e3m2 = 9,
-  mxfp4_e2m1 = 10,
 };
 
 /// What becomes of a finite non-zero value that rounds to zero.
@@ -93,9 +78,8 @@ struct encoding {
 STASH_API bool is_lossless(const encoding& e) noexcept;
 
 /// Stable name: "raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool", "bitmap", "csr";
-/// for narrow values the format ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2",
-/// "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"), alone for cast, and after "bitmap_" or "csr_". The rules and
-/// bounds are not part of the name.
+/// for narrow values the format's name (value_format.hpp: "fp16", "fp8" ...), alone for cast, and after
+/// "bitmap_" or "csr_". The rules and bounds are not part of the name.
 STASH_API std::string to_string(const encoding& e);
 /// Inverse of to_string. Throws error(invalid_argument) naming the known encodings.
 STASH_API encoding parse_encoding(std::string_view name);

@@ -40,7 +40,7 @@ struct value_conversion {
 
 /// The constants of a format of encoders/format/convert.hpp.
 template <class Format>
-constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
+constexpr value_conversion conversion_of(bool keep_nonzero) {
   value_conversion c{};
   constexpr int mantissa = Format::mantissa_bits;
   c.shift = static_cast<unsigned>(23 - mantissa);
@@ -62,7 +62,7 @@ constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
   c.keep = keep_nonzero ? 1 : 0;
   c.bf16 = Format::bias == 127;
   c.e5m2 = mantissa == 2;
-  c.emax = emax;
+  c.emax = Format::scaled ? Format::emax : 0;
   constexpr int eight_bits = mantissa == 2 ? detail::fp8_e5m2_format::bias : detail::fp8_e4m3_format::bias;
   c.unit = Format::bits == 6
                ? std::bit_cast<float>(static_cast<std::uint32_t>(127 + Format::bias - eight_bits) << 23)
@@ -330,7 +330,7 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       words[1] = high >> 8 * skipped;
     } else {
       STASH_UNROLL
-      for (unsigned i = 0; i < 3; ++i) {
+      for (unsigned i = 0; i < Bits / 2; ++i) {
         if (index * Bits + 2 * i < from.bytes) {
           words[i / 2] |= std::uint32_t{reinterpret_cast<const std::uint16_t*>(at)[i]} << (16 * (i % 2));
         }
@@ -381,7 +381,7 @@ STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const 
     if (inside) *reinterpret_cast<std::uint32_t*>(at) = words[0];
   } else {
     STASH_UNROLL
-    for (unsigned i = 0; i < 3; ++i) {
+    for (unsigned i = 0; i < Bits / 2; ++i) {
       if (Whole || index * Bits + 2 * i < to.bytes) {
         reinterpret_cast<std::uint16_t*>(at)[i] = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
       }

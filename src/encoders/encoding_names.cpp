@@ -29,24 +29,6 @@ constexpr std::array kinds{
     named_kind{"csr", encoding_kind::csr},
 };
 
-struct named_format {
-  std::string_view name;
-  value_format format;
-};
-
-constexpr std::array formats{
-    named_format{"fp16", value_format::fp16},
-    named_format{"bf16", value_format::bf16},
-    named_format{"fp10", value_format::fp10},
-    named_format{"fp8", value_format::fp8_e4m3},
-    named_format{"fp8_e5m2", value_format::fp8_e5m2},
-    named_format{"mxfp8_e4m3", value_format::mxfp8_e4m3},
-    named_format{"mxfp8_e5m2", value_format::mxfp8_e5m2},
-    named_format{"mxfp6_e2m3", value_format::mxfp6_e2m3},
-    named_format{"mxfp6_e3m2", value_format::mxfp6_e3m2},
-    named_format{"mxfp4_e2m1", value_format::mxfp4_e2m1},
-};
-
 bool sparse(encoding_kind kind) noexcept {
   return kind == encoding_kind::bitmap || kind == encoding_kind::csr;
 }
@@ -63,15 +45,15 @@ name_parts parts_of(const encoding& e) noexcept {
   }
   const bool narrow = e.kind == encoding_kind::cast || (sparse(e.kind) && e.values != value_format::source);
   if (!narrow) return parts;
-  for (const named_format& known : formats) {
-    if (known.format == e.values) parts.format = known.name;
-  }
-  return parts.format.empty() ? name_parts{} : parts;
+  const value_format_info* const info = info_of(e.values);
+  if (info == nullptr) return {};
+  parts.format = info->name;
+  return parts;
 }
 
 /// True if it has a name. Every call asks, so nothing is searched.
 bool is_known(const encoding& e) noexcept {
-  const bool narrow = e.values > value_format::source && e.values <= value_format::mxfp4_e2m1;
+  const bool narrow = info_of(e.values) != nullptr;
   if (e.kind == encoding_kind::cast) return narrow;
   if (sparse(e.kind)) return narrow || e.values == value_format::source;
   return e.kind <= encoding_kind::csr;
@@ -88,7 +70,7 @@ std::string list_of_names() {
   std::string list;
   for (const named_kind& known : kinds)
     list += fmt::format("{}{}", list.empty() ? "" : ", ", known.name);
-  for (const named_format& known : formats)
+  for (const value_format_info& known : value_formats)
     list += fmt::format(", {}", known.name);
   return list + ", or bitmap_ or csr_ with one of the value formats";
 }
@@ -123,7 +105,7 @@ encoding parse_encoding(std::string_view name) try {
       rest = name.substr(known.name.size() + 1);
     }
   }
-  for (const named_format& known : formats) {
+  for (const value_format_info& known : value_formats) {
     if (known.name != rest) continue;
     if (!sparse(e.kind)) e.kind = encoding_kind::cast;
     e.values = known.format;

@@ -20,6 +20,7 @@
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
 #include "support/failing_allocations.hpp"
+#include "support/format_names.hpp"
 
 namespace stash {
 namespace {
@@ -28,13 +29,7 @@ using stash_test::allocations_in;
 using stash_test::fail_every_allocation;
 
 std::vector<std::string> encoding_names() {
-  std::vector<std::string> names{"raw", "sign_mask", "range_mask", "bitmap", "csr"};
-  for (const char* format : {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2",
-                             "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {
-    for (const char* prefix : {"", "bitmap_", "csr_"})
-      names.push_back(prefix + std::string(format));
-  }
-  return names;
+  return stash_test::names_of_all_values({"raw", "sign_mask", "range_mask", "bitmap", "csr"});
 }
 
 /// Tensors of one shape, filled with numbers of either sign and zeros, and memory for encoded bytes.

@@ -87,7 +87,7 @@ std::vector<encoding> encodings_of(dtype type) {
                                    encoding_kind::bitmap, encoding_kind::csr, encoding_kind::cast}) {
     const bool values =
         kind == encoding_kind::bitmap || kind == encoding_kind::csr || kind == encoding_kind::cast;
-    for (int format = 0; format <= (values ? static_cast<int>(value_format::mxfp4_e2m1) : 0); ++format) {
+    for (int format = 0; format <= (values ? static_cast<int>(value_formats.size()) : 0); ++format) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         encoding e{.kind = kind, .values = static_cast<value_format>(format), .underflow = underflow};
         // Between two f16 numbers, where these are denormals.

@@ -7,6 +7,7 @@
 
 #include "encoders/support.hpp"
 #include "stash/relu.hpp"
+#include "support/format_names.hpp"
 
 namespace {
 
@@ -36,9 +37,7 @@ TEST(names, are_stable_and_parse_back) {
   for (const char* name : {"raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool"}) {
     EXPECT_EQ(to_string(parse_encoding(name)), name);
   }
-  const std::vector<std::string> formats{"fp16",       "bf16",       "fp10",       "fp8",
-                                         "fp8_e5m2",   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3",
-                                         "mxfp6_e3m2", "mxfp4_e2m1"};
+  const std::vector<std::string> formats = stash_test::format_names();
   for (const std::string& format : formats) {
     EXPECT_EQ(to_string(parse_encoding(format)), format);
     EXPECT_EQ(parse_encoding(format).kind, encoding_kind::cast);

@@ -23,7 +23,9 @@ TEST(casts16, of_every_value) {
       t.bits.push_back(i);
       x[i] = static_cast<std::uint16_t>(i);
     }
-    for (const char* name : {"fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {
+    for (const value_format_info& row : value_formats) {
+      if (row.bits == 16) continue;
+      const std::string name(row.name);
       const encoding e = parse_encoding(name);
       const reference::encoded expected = reference::encode(e, t);
       const reference::tensor decoded = reference::decode(e, t);

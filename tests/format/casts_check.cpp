@@ -56,12 +56,13 @@ std::vector<cast_under_test> casts() {
   constexpr underflow_rule rules[] = {underflow_rule::to_zero, underflow_rule::keep_nonzero};
   std::vector<cast_under_test> all;
   for (const underflow_rule underflow : rules) {
-    for (const char* name : {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2"})
-      all.push_back(make_cast(name, underflow));
+    for (const value_format_info& row : value_formats)
+      if (!row.scaled) all.push_back(make_cast(std::string(row.name), underflow));
   }
   for (const underflow_rule underflow : rules) {
-    for (const char* name : {"mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {
-      cast_under_test c = make_cast(name, underflow);
+    for (const value_format_info& row : value_formats) {
+      if (!row.scaled) continue;
+      cast_under_test c = make_cast(std::string(row.name), underflow);
       const int emax = reference::emax_of(c.how.values);
       const std::string unscaled = c.name;
       c.scaled = true;

@@ -116,16 +116,6 @@ encoding encoding_of(const std::string& name, const json& test_case) {
       {"csr", encoding_kind::csr},
       {"window_index", encoding_kind::window_index},
       {"relu_pool", encoding_kind::relu_pool}};
-  constexpr std::pair<std::string_view, value_format> formats[] = {{"fp16", value_format::fp16},
-                                                                   {"bf16", value_format::bf16},
-                                                                   {"fp10", value_format::fp10},
-                                                                   {"fp8", value_format::fp8_e4m3},
-                                                                   {"fp8_e5m2", value_format::fp8_e5m2},
-                                                                   {"mxfp8_e4m3", value_format::mxfp8_e4m3},
-                                                                   {"mxfp8_e5m2", value_format::mxfp8_e5m2},
-                                                                   {"mxfp6_e2m3", value_format::mxfp6_e2m3},
-                                                                   {"mxfp6_e3m2", value_format::mxfp6_e3m2},
-                                                                   {"mxfp4_e2m1", value_format::mxfp4_e2m1}};
   encoding e;
   bool known = false;
   for (const auto& [kind_name, kind] : kinds) {
@@ -134,13 +124,13 @@ encoding encoding_of(const std::string& name, const json& test_case) {
       known = true;
     }
   }
-  for (const auto& [format_name, format] : formats) {
+  for (const value_format_info& row : value_formats) {
     for (const auto& [prefix, kind] : {std::pair<std::string_view, encoding_kind>{"", encoding_kind::cast},
                                        {"bitmap_", encoding_kind::bitmap},
                                        {"csr_", encoding_kind::csr}}) {
-      if (name != std::string(prefix) + std::string(format_name)) continue;
+      if (name != std::string(prefix) + std::string(row.name)) continue;
       e.kind = kind;
-      e.values = format;
+      e.values = row.format;
       known = true;
     }
   }

@@ -224,15 +224,12 @@ struct pair_under_test {
 
 inline std::vector<pair_under_test> pairs() {
   std::vector<pair_under_test> all;
-  const std::vector<std::string> formats{"fp16",       "bf16",       "fp10",       "fp8",
-                                         "fp8_e5m2",   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3",
-                                         "mxfp6_e3m2", "mxfp4_e2m1"};
   for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
     for (const std::string name : {"raw", "sign_mask", "range_mask", "bitmap", "csr"})
       all.push_back({name, type});
-    for (const std::string& format : formats) {
-      const bool sixteen = format == "fp16" || format == "bf16";
-      if (type == dtype::f32 || !sixteen) all.push_back({format, type});
+    for (const value_format_info& row : value_formats) {
+      const std::string format(row.name);
+      if (type == dtype::f32 || row.bits != 16) all.push_back({format, type});
       all.push_back({"bitmap_" + format, type});
       all.push_back({"csr_" + format, type});
     }

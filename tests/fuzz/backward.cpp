@@ -8,33 +8,13 @@
 #include "stash/dropout.hpp"
 #include "stash/error.hpp"
 #include "stash/relu.hpp"
+#include "support/format_names.hpp"
 
 namespace stash::fuzz {
 namespace {
 
-constexpr std::string_view names[] = {"sign_mask",
-                                      "range_mask",
-                                      "bitmap",
-                                      "csr",
-                                      "raw",
-                                      "fp16",
-                                      "bf16",
-                                      "fp10",
-                                      "fp8",
-                                      "fp8_e5m2",
-                                      "mxfp8_e4m3",
-                                      "mxfp8_e5m2",
-                                      "mxfp6_e2m3",
-                                      "mxfp6_e3m2",
-                                      "mxfp4_e2m1",
-                                      "bitmap_fp16",
-                                      "bitmap_fp10",
-                                      "bitmap_fp8",
-                                      "csr_fp8",
-                                      "csr_fp10",
-                                      "bitmap_mxfp8_e5m2",
-                                      "csr_mxfp8_e4m3",
-                                      "csr_mxfp4_e2m1"};
+const std::vector<std::string> names =
+    stash_test::names_of_all_values({"sign_mask", "range_mask", "bitmap", "csr", "raw"});
 
 enum class layer : std::uint8_t { relu, leaky_relu, clip, dropout, count };
 

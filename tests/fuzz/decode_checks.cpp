@@ -72,7 +72,7 @@ void check_export(const encoded_case& c) {
 
 }  // namespace
 
-void check_decoders(std::span<const std::uint8_t> input, std::span<const std::string_view> names) {
+void check_decoders(std::span<const std::uint8_t> input, std::span<const std::string> names) {
   const encoded_case c(input, names);
   const dtype type = decoded_type(c);
   const exact_buffer plain(c.tensor_bytes(type), 0x00), fast(c.tensor_bytes(type), 0xff);

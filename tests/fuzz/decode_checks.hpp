@@ -9,6 +9,6 @@ namespace stash::fuzz {
 
 /// Decodes, brings into canonical form and, for csr, exports; what was given up as corrupt is the same for
 /// every instruction set, and everything else is too.
-void check_decoders(std::span<const std::uint8_t> input, std::span<const std::string_view> names);
+void check_decoders(std::span<const std::uint8_t> input, std::span<const std::string> names);
 
 }  // namespace stash::fuzz

@@ -12,7 +12,8 @@ namespace {
 constexpr dtype types[] = {dtype::f32, dtype::f16, dtype::bf16};
 
 bool is_sixteen_bits(value_format format) {
-  return format == value_format::fp16 || format == value_format::bf16;
+  const value_format_info* const info = info_of(format);
+  return info != nullptr && info->bits == 16;
 }
 
 /// The part of the bytes after the header that is the arena, or the slot before it.
@@ -70,7 +71,7 @@ bytes make_seed(const encoding& e, const encoded_header& header, tiles where) {
 
 }  // namespace
 
-encoded_case::encoded_case(std::span<const std::uint8_t> input, std::span<const std::string_view> names)
+encoded_case::encoded_case(std::span<const std::uint8_t> input, std::span<const std::string> names)
     : slot_(part(input, false)), arena_memory_(part(input, true)) {
   header = take<encoded_header>(input);
   how = parse_encoding(names[header.name % names.size()]);
@@ -130,7 +131,7 @@ bool encoded_case::same_rows(const exact_buffer& a, const exact_buffer& b, dtype
   return true;
 }
 
-std::vector<bytes> encoded_seeds(std::span<const std::string_view> names) {
+std::vector<bytes> encoded_seeds(std::span<const std::string> names) {
   std::vector<bytes> all;
   for (std::size_t name = 0; name < names.size(); ++name) {
     const encoding e = parse_encoding(names[name]);

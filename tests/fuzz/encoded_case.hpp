@@ -40,7 +40,7 @@ struct encoded_case {
   std::int64_t pitch = 0;
   std::string target;  ///< name of the instruction set
 
-  encoded_case(std::span<const std::uint8_t> input, std::span<const std::string_view> names);
+  encoded_case(std::span<const std::uint8_t> input, std::span<const std::string> names);
   encoded_case(const encoded_case&) = delete;
   encoded_case& operator=(const encoded_case&) = delete;
 
@@ -64,6 +64,6 @@ struct encoded_case {
 
 /// Valid inputs for these names: several sizes and types, some of them with part of their tiles in an arena
 /// or a host overflow.
-std::vector<bytes> encoded_seeds(std::span<const std::string_view> names);
+std::vector<bytes> encoded_seeds(std::span<const std::string> names);
 
 }  // namespace stash::fuzz

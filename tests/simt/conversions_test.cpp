@@ -39,10 +39,18 @@ void for_each_f32(const Body& body) {
   }
 }
 
-template <class Format, unsigned Bits>
-void check_codes(value_format format) {
+/// Calls body(stored_format) for every format.
+template <class Body>
+void for_each_format(const Body& body) {
+  for (const value_format_info& row : value_formats)
+    detail::with_stored_format(row.format, body);
+}
+
+template <class Format>
+void check_codes() {
+  constexpr unsigned Bits = Format::bits;
   for (const underflow_rule rule : rules) {
-    const value_conversion c = conversion_of(format, rule);
+    const value_conversion c = conversion_of(Format::format, rule);
     for_each_f32([&](std::uint32_t bits) {
       const float value = as_float(bits);
       if (Format::nan == 0 && value != value) return;  // the scale says it
@@ -67,14 +75,10 @@ void check_codes(value_format format) {
 }
 
 TEST(device_conversions, of_formats_that_stand_alone) {
-  check_codes<detail::fp16_format, 16>(value_format::fp16);
-  check_codes<detail::bf16_format, 16>(value_format::bf16);
-  check_codes<detail::fp10_format, 10>(value_format::fp10);
-  check_codes<detail::fp8_e4m3_format, 8>(value_format::fp8_e4m3);
-  check_codes<detail::fp8_e5m2_format, 8>(value_format::fp8_e5m2);
-  check_codes<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
-  check_codes<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
-  check_codes<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+  for_each_format([](auto form) {
+    // Those of eight bits are the ones without a scale.
+    if constexpr (!(decltype(form)::scaled && decltype(form)::bits == 8)) check_codes<decltype(form)>();
+  });
 }
 
 /// All scales with all codes, and values from far below to far above their scale.
@@ -128,11 +132,9 @@ void check_scaled(value_format format) {
 }
 
 TEST(device_conversions, of_formats_with_a_scale) {
-  check_scaled<detail::e4m3_elements, 8>(value_format::mxfp8_e4m3);
-  check_scaled<detail::e5m2_elements, 8>(value_format::mxfp8_e5m2);
-  check_scaled<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
-  check_scaled<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
-  check_scaled<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+  for_each_format([](auto form) {
+    if constexpr (decltype(form)::scaled) check_scaled<decltype(form), decltype(form)::bits>(decltype(form)::format);
+  });
 }
 
 /// Codes of eight values, found at once, against those of one after the other.
@@ -215,9 +217,11 @@ void check_instructions(value_format format) {
 }
 
 TEST(device_conversions, of_scaled_values_by_instructions) {
-  check_instructions<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
-  check_instructions<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
-  check_instructions<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+  for_each_format([](auto form) {
+    using elements = decltype(form);
+    if constexpr (elements::scaled && elements::bits < 8)
+      check_instructions<elements, elements::bits>(elements::format);
+  });
 }
 
 /// A whole group of 16-bit elements, as a thread has it, against the CPU's.
@@ -267,12 +271,13 @@ void check_groups(value_format format, dtype type) {
 }
 
 TEST(device_conversions, of_groups_of_16_bits) {
-  check_groups<detail::e2m3_elements, 6, detail::fp16_format>(value_format::mxfp6_e2m3, dtype::f16);
-  check_groups<detail::e2m3_elements, 6, detail::bf16_format>(value_format::mxfp6_e2m3, dtype::bf16);
-  check_groups<detail::e3m2_elements, 6, detail::fp16_format>(value_format::mxfp6_e3m2, dtype::f16);
-  check_groups<detail::e3m2_elements, 6, detail::bf16_format>(value_format::mxfp6_e3m2, dtype::bf16);
-  check_groups<detail::e2m1_elements, 4, detail::fp16_format>(value_format::mxfp4_e2m1, dtype::f16);
-  check_groups<detail::e2m1_elements, 4, detail::bf16_format>(value_format::mxfp4_e2m1, dtype::bf16);
+  for_each_format([](auto form) {
+    using elements = decltype(form);
+    if constexpr (elements::scaled && elements::bits < 8) {
+      check_groups<elements, elements::bits, detail::fp16_format>(elements::format, dtype::f16);
+      check_groups<elements, elements::bits, detail::bf16_format>(elements::format, dtype::bf16);
+    }
+  });
 }
 
 template <class Format>
@@ -482,16 +487,13 @@ void check_scaled_elements(value_format format, dtype dtype) {
 TEST(device_conversions, of_groups) {
   check_float_words<detail::fp8_e4m3_format>(value_format::fp8_e4m3);
   check_float_words<detail::fp8_e5m2_format>(value_format::fp8_e5m2);
-  check_scaled_elements<detail::e4m3_elements, detail::fp16_format, 8>(value_format::mxfp8_e4m3, dtype::f16);
-  check_scaled_elements<detail::e5m2_elements, detail::fp16_format, 8>(value_format::mxfp8_e5m2, dtype::f16);
-  check_scaled_elements<detail::e2m3_elements, detail::fp16_format, 6>(value_format::mxfp6_e2m3, dtype::f16);
-  check_scaled_elements<detail::e3m2_elements, detail::fp16_format, 6>(value_format::mxfp6_e3m2, dtype::f16);
-  check_scaled_elements<detail::e2m1_elements, detail::fp16_format, 4>(value_format::mxfp4_e2m1, dtype::f16);
-  check_scaled_elements<detail::e4m3_elements, detail::bf16_format, 8>(value_format::mxfp8_e4m3, dtype::bf16);
-  check_scaled_elements<detail::e5m2_elements, detail::bf16_format, 8>(value_format::mxfp8_e5m2, dtype::bf16);
-  check_scaled_elements<detail::e2m3_elements, detail::bf16_format, 6>(value_format::mxfp6_e2m3, dtype::bf16);
-  check_scaled_elements<detail::e3m2_elements, detail::bf16_format, 6>(value_format::mxfp6_e3m2, dtype::bf16);
-  check_scaled_elements<detail::e2m1_elements, detail::bf16_format, 4>(value_format::mxfp4_e2m1, dtype::bf16);
+  for_each_format([](auto form) {
+    using elements = decltype(form);
+    if constexpr (elements::scaled) {
+      check_scaled_elements<elements, detail::fp16_format, elements::bits>(elements::format, dtype::f16);
+      check_scaled_elements<elements, detail::bf16_format, elements::bits>(elements::format, dtype::bf16);
+    }
+  });
 }
 
 /// Every code of fp10 at every position of eight words of memory, from where groups are taken.

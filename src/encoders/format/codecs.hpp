@@ -29,14 +29,14 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context);
 /// Values [first, first + length) of a cast of `elements` values; length <= run_elements, and `first` is a
-/// multiple of what cast_run_elements() says, or in the caches of three for fp10.
+/// multiple of what cast_run_elements() says, or in the caches of three where three values share a word.
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
                    std::int64_t first, std::int64_t length, float* values,
                    destination to = destination::caches) noexcept;
-/// Runs that start at whole bytes of what is stored: 1,024 values, or for fp10 a multiple of three, which is
-/// one of the blocks of its loops and of a cache line, too.
+/// Runs that start at whole bytes of what is stored: 1,024 values, or where three share a word a multiple of
+/// three, which is one of the blocks of fp10's loops and of a cache line, too.
 constexpr std::int64_t cast_run_elements(const value_codec& codec) noexcept {
-  return codec.format == value_format::fp10 ? 960 : tile_elements;
+  return in_words(codec.format) ? 960 : tile_elements;
 }
 
 // --- raw -------------------------------------------------------------------------------------------------

@@ -9,7 +9,10 @@
 /// the rounding mode must be the default one (in_default_rounding() of public_call.hpp).
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "stash/encoding.hpp"
 
@@ -24,66 +27,40 @@
 
 namespace stash::detail {
 
-// A format: magnitudes up to largest_finite are numbers. If ieee, the magnitudes with all exponent bits set
-// are infinity and NaN; else only `nan` is not a number (0: everything is one).
-
-struct fp16_format {
-  using storage = std::uint16_t;
-  static constexpr int bits = 16, mantissa_bits = 10, bias = 15;
-  static constexpr bool ieee = true;
-  static constexpr std::int32_t largest_finite = 0x7bff, written_infinity = 0x7c00, nan = 0x7e00;
+/// A row of value_formats as constants for the templates below.
+template <value_format Format>
+struct stored_format {
+  static_assert(info_of(Format) != nullptr);
+  static constexpr value_format format = Format;
+  static constexpr int bits = info_of(Format)->bits;
+  using storage = std::conditional_t<(bits > 8), std::uint16_t, std::uint8_t>;
+  static constexpr int mantissa_bits = info_of(Format)->mantissa_bits, bias = info_of(Format)->bias;
+  static constexpr bool ieee = info_of(Format)->ieee, scaled = info_of(Format)->scaled;
+  static constexpr std::int32_t largest_finite = info_of(Format)->largest_finite,
+                                written_infinity = info_of(Format)->written_infinity,
+                                nan = info_of(Format)->nan;
+  /// Exponent of the largest number.
+  static constexpr int emax = info_of(Format)->largest_exponent();
 };
 
-struct bf16_format {
-  using storage = std::uint16_t;
-  static constexpr int bits = 16, mantissa_bits = 7, bias = 127;
-  static constexpr bool ieee = true;
-  static constexpr std::int32_t largest_finite = 0x7f7f, written_infinity = 0x7f80, nan = 0x7fc0;
-};
+using fp16_format = stored_format<value_format::fp16>;
+using bf16_format = stored_format<value_format::bf16>;
+using fp10_format = stored_format<value_format::fp10>;
+using fp8_e4m3_format = stored_format<value_format::fp8_e4m3>;
+using fp8_e5m2_format = stored_format<value_format::fp8_e5m2>;
 
-struct fp10_format {
-  using storage = std::uint16_t;
-  static constexpr int bits = 10, mantissa_bits = 4, bias = 15;
-  static constexpr bool ieee = true;
-  static constexpr std::int32_t largest_finite = 0x1ef, written_infinity = 0x1f0, nan = 0x1f8;
-};
-
-struct fp8_e4m3_format {
-  using storage = std::uint8_t;
-  static constexpr int bits = 8, mantissa_bits = 3, bias = 7;
-  static constexpr bool ieee = false;
-  static constexpr std::int32_t largest_finite = 0x7e, written_infinity = largest_finite, nan = 0x7f;
-};
-
-struct fp8_e5m2_format {
-  using storage = std::uint8_t;
-  static constexpr int bits = 8, mantissa_bits = 2, bias = 15;
-  static constexpr bool ieee = true;
-  static constexpr std::int32_t largest_finite = 0x7b, written_infinity = largest_finite, nan = 0x7e;
-};
-
-// Elements of the MX formats that have no fp8 format of their own.
-
-struct fp6_e2m3_format {
-  using storage = std::uint8_t;
-  static constexpr int bits = 6, mantissa_bits = 3, bias = 1;
-  static constexpr bool ieee = false;
-  static constexpr std::int32_t largest_finite = 0x1f, written_infinity = largest_finite, nan = 0;
-};
-
-struct fp6_e3m2_format {
-  using storage = std::uint8_t;
-  static constexpr int bits = 6, mantissa_bits = 2, bias = 3;
-  static constexpr bool ieee = false;
-  static constexpr std::int32_t largest_finite = 0x1f, written_infinity = largest_finite, nan = 0;
-};
-
-struct fp4_e2m1_format {
-  using storage = std::uint8_t;
-  static constexpr int bits = 4, mantissa_bits = 1, bias = 1;
-  static constexpr bool ieee = false;
-  static constexpr std::int32_t largest_finite = 0x7, written_infinity = largest_finite, nan = 0;
-};
+/// Calls body(stored_format) with the format's constants; does nothing for one without a row.
+template <class Body>
+[[gnu::always_inline]] constexpr void with_stored_format(value_format format, const Body& body) {
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...>)
+                        __attribute__((always_inline)) {
+    const bool known = ((format == value_formats[Index].format &&
+                         (body(stored_format<value_formats[Index].format>{}), true)) ||
+                        ...);
+    static_cast<void>(known);
+  };
+  call(std::make_index_sequence<value_formats.size()>{});
+}
 
 inline constexpr std::int32_t f32_magnitude_mask = 0x7fffffff;
 inline constexpr std::int32_t f32_infinity = 0x7f800000;

@@ -24,22 +24,6 @@ inline constexpr std::uint8_t mx_nan_scale = 255;
 inline constexpr std::int32_t lowest_exponent = 48;
 inline constexpr std::int32_t highest_exponent = 208;
 
-struct e4m3_elements : fp8_e4m3_format {
-  static constexpr int emax = 8;
-};
-struct e5m2_elements : fp8_e5m2_format {
-  static constexpr int emax = 15;
-};
-struct e2m3_elements : fp6_e2m3_format {
-  static constexpr int emax = 2;
-};
-struct e3m2_elements : fp6_e3m2_format {
-  static constexpr int emax = 4;
-};
-struct e2m1_elements : fp4_e2m1_format {
-  static constexpr int emax = 2;
-};
-
 /// What the scale depends on: the largest finite magnitude (as bits), and whether there is a NaN.
 struct mx_extremes {
   std::int32_t largest;
@@ -243,23 +227,12 @@ template <class Elements>
     values[i] = element_values<Elements>[codes[i]] * factor;
 }
 
-/// The group loops of every MX format, chosen by one switch.
+/// Calls body(stored_format) for an MX format.
 template <class Body>
 [[gnu::always_inline]] inline void with_mx_elements(value_format format, const Body& body) {
-  switch (format) {
-    case value_format::mxfp8_e4m3:
-      return body(e4m3_elements{});
-    case value_format::mxfp8_e5m2:
-      return body(e5m2_elements{});
-    case value_format::mxfp6_e2m3:
-      return body(e2m3_elements{});
-    case value_format::mxfp6_e3m2:
-      return body(e3m2_elements{});
-    case value_format::mxfp4_e2m1:
-      return body(e2m1_elements{});
-    default:
-      return;
-  }
+  with_stored_format(format, [&](auto form) __attribute__((always_inline)) {
+    if constexpr (decltype(form)::scaled) body(form);
+  });
 }
 
 }  // namespace stash::detail

@@ -18,9 +18,10 @@ constexpr std::uint64_t usable(std::uint64_t bytes) noexcept {
 /// The most that padding and rounding up can add to one tile's share of a row of values.
 std::size_t waste_per_tile(const tile_layout& layout) noexcept {
   const value_format format = layout.values.format;
-  if (format == value_format::fp10 || is_mx(format)) return 18;
+  const auto bits = static_cast<std::size_t>(value_bits(format, layout.values.source));
+  if (bits % 8 != 0 || is_mx(format)) return 18;
   if (layout.columns) return 15;
-  return 16 - static_cast<std::size_t>(value_bits(format, layout.values.source)) / 8;
+  return 16 - bits / 8;
 }
 
 }  // namespace

@@ -9,34 +9,24 @@
 namespace stash::detail {
 
 constexpr bool is_mx(value_format format) noexcept {
-  return format >= value_format::mxfp8_e4m3 && format <= value_format::mxfp4_e2m1;
+  const value_format_info* const info = info_of(format);
+  return info != nullptr && info->scaled;
 }
 
 /// Values that share a scale in the MX formats.
 inline constexpr std::int64_t mx_group = 32;
 
-/// Bits of one stored value, 0 for fp10 (three to a word) and unknown formats; MX scales not counted.
+/// Bits of one stored value, 0 for unknown formats; MX scales not counted.
 constexpr int value_bits(value_format format, dtype source) noexcept {
-  switch (format) {
-    case value_format::source:
-      return static_cast<int>(8 * size_of(source));
-    case value_format::fp16:
-    case value_format::bf16:
-      return 16;
-    case value_format::fp8_e4m3:
-    case value_format::fp8_e5m2:
-    case value_format::mxfp8_e4m3:
-    case value_format::mxfp8_e5m2:
-      return 8;
-    case value_format::mxfp6_e2m3:
-    case value_format::mxfp6_e3m2:
-      return 6;
-    case value_format::mxfp4_e2m1:
-      return 4;
-    case value_format::fp10:
-      return 0;
-  }
-  return 0;
+  if (format == value_format::source) return static_cast<int>(8 * size_of(source));
+  const value_format_info* const info = info_of(format);
+  return info == nullptr ? 0 : info->bits;
+}
+
+/// Whether three values share a word.
+constexpr bool in_words(value_format format) noexcept {
+  const value_format_info* const info = info_of(format);
+  return info != nullptr && info->packing == code_packing::three_to_word;
 }
 
 struct value_codec {
@@ -50,7 +40,7 @@ struct value_codec {
   /// Without the scales.
   constexpr std::size_t element_bytes(std::int64_t count) const noexcept {
     const auto n = static_cast<std::size_t>(count);
-    if (format == value_format::fp10) return (n + 2) / 3 * 4;
+    if (in_words(format)) return (n + 2) / 3 * 4;
     return (n * static_cast<std::size_t>(value_bits(format, source)) + 7) / 8;
   }
   /// Bytes of `count` values in a row.

@@ -13,6 +13,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/mx.hpp"
 #include "encoders/format/run_loops.hpp"
+#include "encoders/format/value_codec.hpp"
 
 namespace stash::detail {
 namespace STASH_LOOPS_NAMESPACE {
@@ -49,33 +50,44 @@ void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t
 }
 
 /// Three codes to a word.
-template <underflow_rule Underflow>
+template <class Format, underflow_rule Underflow>
 void narrow_words(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
   alignas(run_alignment) std::uint32_t codes[run_elements + 2];
   for (std::int64_t i = 0; i < count; ++i)
-    codes[i] = narrow_bits<fp10_format, Underflow>(values[i]);
+    codes[i] = narrow_bits<Format, Underflow>(values[i]);
   codes[count] = codes[count + 1] = 0;
   auto* words = reinterpret_cast<std::uint32_t*>(stored);
   for (std::int64_t w = 0; w < (count + 2) / 3; ++w)
     words[w] = codes[3 * w] | codes[3 * w + 1] << 10 | codes[3 * w + 2] << 20;
 }
 
+/// Codes that fill no whole bytes, one after the other.
+template <class Format, underflow_rule Underflow>
+void narrow_bit_string(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
+  std::uint64_t waiting = 0;
+  int bits = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    waiting |= std::uint64_t{narrow_bits<Format, Underflow>(values[i])} << bits;
+    for (bits += Format::bits; bits >= 8; bits -= 8, waiting >>= 8)
+      *stored++ = static_cast<std::uint8_t>(waiting);
+  }
+  if (bits != 0) *stored = static_cast<std::uint8_t>(waiting);
+}
+
 template <underflow_rule Underflow>
 void narrow_in(value_format format, const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
-  switch (format) {
-    case value_format::fp16:
-      return narrow_all<fp16_format, Underflow>(values, count, stored);
-    case value_format::bf16:
-      return narrow_all<bf16_format, Underflow>(values, count, stored);
-    case value_format::fp8_e4m3:
-      return narrow_all<fp8_e4m3_format, Underflow>(values, count, stored);
-    case value_format::fp8_e5m2:
-      return narrow_all<fp8_e5m2_format, Underflow>(values, count, stored);
-    case value_format::fp10:
-      return narrow_words<Underflow>(values, count, stored);
-    default:
-      return;
-  }
+  with_stored_format(format, [&](auto form) STASH_LOOPS_ATTR {
+    using stored_as = decltype(form);
+    if constexpr (stored_as::scaled) {
+      // narrow_mx() has these.
+    } else if constexpr (in_words(stored_as::format)) {
+      narrow_words<stored_as, Underflow>(values, count, stored);
+    } else if constexpr (stored_as::bits % 8 == 0) {
+      narrow_all<stored_as, Underflow>(values, count, stored);
+    } else {
+      narrow_bit_string<stored_as, Underflow>(values, count, stored);
+    }
+  });
 }
 
 void narrow_values(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
@@ -94,6 +106,7 @@ void widen_all(const std::uint8_t* stored, std::int64_t count, float* __restrict
     values[i] = widen<Format>(in[i]);
 }
 
+template <class Format>
 void widen_words(const std::uint8_t* stored, std::int64_t count, float* values) noexcept {
   const auto* words = reinterpret_cast<const std::uint32_t*>(stored);
   alignas(run_alignment) std::uint16_t codes[run_elements + 2];
@@ -102,24 +115,35 @@ void widen_words(const std::uint8_t* stored, std::int64_t count, float* values) 
     codes[3 * w + 1] = (words[w] >> 10) & 0x3ff;
     codes[3 * w + 2] = (words[w] >> 20) & 0x3ff;
   }
-  widen_all<fp10_format>(reinterpret_cast<const std::uint8_t*>(codes), count, values);
+  widen_all<Format>(reinterpret_cast<const std::uint8_t*>(codes), count, values);
+}
+
+template <class Format>
+void widen_bit_string(const std::uint8_t* stored, std::int64_t count, float* values) noexcept {
+  std::uint64_t read = 0;
+  int bits = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (; bits < Format::bits; bits += 8)
+      read |= std::uint64_t{*stored++} << bits;
+    values[i] = widen<Format>(static_cast<typename Format::storage>(read & ((1U << Format::bits) - 1)));
+    read >>= Format::bits;
+    bits -= Format::bits;
+  }
 }
 
 void widen_values(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
-  switch (format) {
-    case value_format::fp16:
-      return widen_all<fp16_format>(stored, count, values);
-    case value_format::bf16:
-      return widen_all<bf16_format>(stored, count, values);
-    case value_format::fp8_e4m3:
-      return widen_all<fp8_e4m3_format>(stored, count, values);
-    case value_format::fp8_e5m2:
-      return widen_all<fp8_e5m2_format>(stored, count, values);
-    case value_format::fp10:
-      return widen_words(stored, count, values);
-    default:
-      return;
-  }
+  with_stored_format(format, [&](auto form) STASH_LOOPS_ATTR {
+    using stored_as = decltype(form);
+    if constexpr (stored_as::scaled) {
+      // widen_mx() has these.
+    } else if constexpr (in_words(stored_as::format)) {
+      widen_words<stored_as>(stored, count, values);
+    } else if constexpr (stored_as::bits % 8 == 0) {
+      widen_all<stored_as>(stored, count, values);
+    } else {
+      widen_bit_string<stored_as>(stored, count, values);
+    }
+  });
 }
 
 template <class Format>

@@ -175,19 +175,13 @@ inline constexpr std::array names_of<encoding_kind>{
 };
 
 template <>
-inline constexpr std::array names_of<value_format>{
-    enum_name<value_format>{value_format::source, "source"},
-    enum_name<value_format>{value_format::fp16, "fp16"},
-    enum_name<value_format>{value_format::fp8_e4m3, "fp8_e4m3"},
-    enum_name<value_format>{value_format::bf16, "bf16"},
-    enum_name<value_format>{value_format::fp10, "fp10"},
-    enum_name<value_format>{value_format::fp8_e5m2, "fp8_e5m2"},
-    enum_name<value_format>{value_format::mxfp8_e4m3, "mxfp8_e4m3"},
-    enum_name<value_format>{value_format::mxfp8_e5m2, "mxfp8_e5m2"},
-    enum_name<value_format>{value_format::mxfp6_e2m3, "mxfp6_e2m3"},
-    enum_name<value_format>{value_format::mxfp6_e3m2, "mxfp6_e3m2"},
-    enum_name<value_format>{value_format::mxfp4_e2m1, "mxfp4_e2m1"},
-};
+inline constexpr auto names_of<value_format> = [] {
+  std::array<enum_name<value_format>, value_formats.size() + 1> names{};
+  names[0] = {value_format::source, "source"};
+  for (const value_format_info& row : value_formats)
+    names[static_cast<std::size_t>(row.format)] = {row.format, row.enumerator};
+  return names;
+}();
 
 template <>
 inline constexpr std::array names_of<underflow_rule>{

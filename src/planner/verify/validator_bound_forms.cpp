@@ -14,13 +14,6 @@
 namespace stash::planner::validation {
 namespace {
 
-constexpr std::array narrow_formats{
-    value_format::fp16,       value_format::fp8_e4m3,   value_format::bf16,       value_format::fp10,
-    value_format::fp8_e5m2,   value_format::mxfp8_e4m3, value_format::mxfp8_e5m2, value_format::mxfp6_e2m3,
-    value_format::mxfp6_e3m2, value_format::mxfp4_e2m1};
-// A form that is missing here would not be proven against.
-static_assert(narrow_formats.size() + 1 == names_of<value_format>.size());
-
 bool keeps_dense(policy p) {
   return p == policy::none || p == policy::swap_only || p == policy::lms || p == policy::layrub;
 }
@@ -131,8 +124,9 @@ bool has_16_bits(value_format values) {
 
 bool stands_for_narrower(const plan& p, value_format values) {
   return values == value_format::fp16 &&
-         std::any_of(narrow_formats.begin(), narrow_formats.end(),
-                     [&p](value_format f) { return !has_16_bits(f) && policy_allows_values(p, f); });
+         std::any_of(value_formats.begin(), value_formats.end(), [&p](const value_format_info& f) {
+           return f.bits != 16 && policy_allows_values(p, f.format);
+         });
 }
 
 const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_view name) {
@@ -291,8 +285,8 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
       if (values != value_format::source) add(e);
     };
     add_values(value_format::source);
-    for (const value_format f : narrow_formats) {
-      if (value_format_allowed(id, f)) add_values(f);
+    for (const value_format_info& f : value_formats) {
+      if (value_format_allowed(id, f.format)) add_values(f.format);
     }
   }
   if (pinned_forms || !allowed(s, "recompute")) return list;

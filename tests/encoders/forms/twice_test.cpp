@@ -13,12 +13,12 @@
 
 #include "encoders/encoded.hpp"
 #include "stash/encoding.hpp"
+#include "support/format_names.hpp"
 
 namespace stash {
 namespace {
 
-const char* const formats[] = {"fp16",       "bf16",       "fp10",       "fp8",        "fp8_e5m2",
-                               "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"};
+const std::vector<std::string> formats = stash_test::format_names();
 
 /// Numbers over many powers of two, about half of them zero, and some that are none.
 std::vector<float> wide_values(std::int64_t count, double powers, std::uint32_t seed) {

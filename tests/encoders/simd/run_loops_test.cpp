@@ -5,6 +5,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/value_codec.hpp"
 #include "encoders/simd/simd_loops.hpp"
+#include "support/format_names.hpp"
 
 #include <gtest/gtest.h>
 
@@ -26,11 +27,8 @@ constexpr std::uint32_t telling[] = {0x00000000, 0x80000000, 0x00000001, 0x80000
                                      0x43e00000, 0x43f00001, 0x477fe000, 0x477fefff, 0x477ff000, 0x7f7fffff,
                                      0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffc12345, 0xffffffff};
 
-constexpr value_format plain_formats[] = {value_format::fp16, value_format::bf16, value_format::fp10,
-                                          value_format::fp8_e4m3, value_format::fp8_e5m2};
-constexpr value_format mx_formats[] = {value_format::mxfp8_e4m3, value_format::mxfp8_e5m2,
-                                       value_format::mxfp6_e2m3, value_format::mxfp6_e3m2,
-                                       value_format::mxfp4_e2m1};
+const std::vector<value_format> plain_formats = stash_test::formats_with_scale(false);
+const std::vector<value_format> mx_formats = stash_test::formats_with_scale(true);
 
 class run_loops_test : public ::testing::TestWithParam<simd_target> {
  protected:
@@ -445,24 +443,23 @@ TEST_P(run_loops_test, narrow_values) {
 TEST_P(run_loops_test, every_code) {
   constexpr std::int64_t n = 192;  // of whole words
   for (const value_format format : plain_formats) {
-    const unsigned codes = format == value_format::fp10           ? 1U << 10
-                           : value_bits(format, dtype::f32) == 16 ? 1U << 16
-                                                                  : 1U << 8;
-    for (unsigned first = 0; first < codes; first += format == value_format::fp10 ? 1U : unsigned{n}) {
+    const int bits = value_bits(format, dtype::f32);
+    const unsigned codes = 1U << bits;
+    for (unsigned first = 0; first < codes; first += in_words(format) ? 1U : unsigned{n}) {
       std::vector<std::uint8_t> stored(2 * n);
       for (unsigned i = 0; i < n; ++i) {
         const unsigned code = (first + i) % codes;
-        if (format == value_format::fp10) {
+        if (in_words(format)) {
           std::uint32_t word;
           std::memcpy(&word, stored.data() + i / 3 * 4, 4);
           // This one at one position of every block, zeros elsewhere.
           word |= (i % 24 == first % 24 ? first : 0) << (i % 3 * 10);
           std::memcpy(stored.data() + i / 3 * 4, &word, 4);
-        } else if (codes == 1U << 8) {
-          stored[i] = static_cast<std::uint8_t>(code);
         } else {
-          const auto half = static_cast<std::uint16_t>(code);
-          std::memcpy(stored.data() + 2 * i, &half, 2);
+          for (int b = 0; b < bits; ++b) {
+            const std::size_t at = i * static_cast<std::size_t>(bits) + static_cast<std::size_t>(b);
+            stored[at / 8] = static_cast<std::uint8_t>(stored[at / 8] | (code >> b & 1) << at % 8);
+          }
         }
       }
       std::vector<float> expected(n), got(n);
