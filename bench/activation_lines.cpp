@@ -86,7 +86,7 @@ prepared_call prepare(const encoding& with, direction way, const map_list& maps)
       if (way == direction::encode) {
         encode(with, maps[i]->values.read(), map.form.write(), {}, {});
       } else {
-        decode(with, map.form.read(), map.back.view(), {}, {});
+        decode({with, map.back.view().type, map.back.view().dims, map.form.read()}, map.back.view(), {}, {});
       }
     }
   };

@@ -133,8 +133,8 @@ static void layer_backward(conv_relu_pool* layer, const float* dy, float* dx, fl
   const stash_tensor_view dy_view = map_view(dy, s->n, s->h / 2, s->w / 2, s->out);
   const stash_tensor_view dz_view = map_view(dz, s->n, s->h, s->w, s->out);
   const stash_pool_window window = STASH_INIT(stash_pool_window);
-  stash_encoded_view code = STASH_INIT(stash_encoded_view);
-  must(stash_handle_view(layer->code, &code));
+  stash_encoded_tensor code = STASH_INIT(stash_encoded_tensor);
+  must(stash_handle_tensor(layer->code, &code));
   must(stash_relu_max_pool_backward(&dy_view, &code, &dz_view, &window, NULL));
   must(stash_handle_check(layer->code, NULL));
   stash_handle_destroy(layer->code);

@@ -75,7 +75,7 @@ class layer {
   floats backward(floats dy) {
     // What the layers before this one need comes back meanwhile, as far as the swapper's limit allows.
     if (how_ == keeping::on_host) swaps_->reached(needed_at_);
-    stash::relu_backward(view(dy), mask_.how(), mask_.stored(), view(dy), rule, {});
+    stash::relu_backward(view(dy), mask_.stored(), view(dy), rule, {});
     mask_.reset();
     floats dw(weights_.size());
     {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, copies, streams and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
-
-#include "encoders/device/device_memory.hpp"
+#include "cuda_memory.hpp"
 
 #include <cuda_runtime.h>
 #ifdef __linux__
@@ -12,11 +10,9 @@
 
 #include "common/launch.hpp"
 
-namespace stash::detail::device {
+namespace stash::kernels {
 
 namespace {
-
-using kernels::check_launch;
 
 cudaStream_t stream_of(void* stream) {
   return static_cast<cudaStream_t>(stream);
@@ -75,7 +71,9 @@ class near_device {
 
 }  // namespace
 
-void* allocate(std::size_t bytes, void* stream) {
+void cuda_memory::check_available(std::string_view /*function*/) const {}
+
+void* cuda_memory::allocate(std::size_t bytes, void* stream) const {
   const outside_recordings allowed;
   void* data = nullptr;
   const cudaError_t result = cudaMallocAsync(&data, bytes, stream_of(stream));
@@ -87,12 +85,12 @@ void* allocate(std::size_t bytes, void* stream) {
   return data;
 }
 
-void deallocate(void* data, void* stream) noexcept {
+void cuda_memory::deallocate(void* data, void* stream) const noexcept {
   const outside_recordings allowed;
   quietly(cudaFreeAsync(data, stream_of(stream)));
 }
 
-void* allocate_pinned(std::size_t bytes) {
+void* cuda_memory::allocate_pinned(std::size_t bytes) const {
   const near_device node;
   const outside_recordings allowed;
   void* data = nullptr;
@@ -105,37 +103,37 @@ void* allocate_pinned(std::size_t bytes) {
   return data;
 }
 
-void deallocate_pinned(void* data) noexcept {
+void cuda_memory::deallocate_pinned(void* data) const noexcept {
   const outside_recordings allowed;
   quietly(cudaFreeHost(data));
 }
 
-void clear(void* data, std::size_t bytes, void* stream) {
+void cuda_memory::clear(void* data, std::size_t bytes, void* stream) const {
   check_launch("clear", cudaMemsetAsync(data, 0, bytes, stream_of(stream)));
 }
 
-void copy(void* to, const void* from, std::size_t bytes, void* stream) {
+void cuda_memory::copy(void* to, const void* from, std::size_t bytes, void* stream) const {
   check_launch("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)));
 }
 
-void wait_for_stream(void* stream) {
+void cuda_memory::wait_for_stream(void* stream) const {
   const outside_recordings allowed;
   check_launch("wait", cudaStreamSynchronize(stream_of(stream)));
 }
 
-void* create_stream() {
+void* cuda_memory::create_stream() const {
   const outside_recordings allowed;
   cudaStream_t stream = nullptr;
   check_launch("stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 
-void destroy_stream(void* stream) noexcept {
+void cuda_memory::destroy_stream(void* stream) const noexcept {
   const outside_recordings allowed;
   quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
-event record_event(void* stream) {
+detail::device::event cuda_memory::record_event(void* stream) const {
   const outside_recordings allowed;
   cudaEvent_t e = nullptr;
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
@@ -147,7 +145,7 @@ event record_event(void* stream) {
   return e;
 }
 
-bool reached(event e) {
+bool cuda_memory::reached(detail::device::event e) const {
   const outside_recordings allowed;
   const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
   if (result == cudaErrorNotReady) {
@@ -158,18 +156,18 @@ bool reached(event e) {
   return true;
 }
 
-void wait_for_event(event e) {
+void cuda_memory::wait_for_event(detail::device::event e) const {
   const outside_recordings allowed;
   check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
 }
 
-void wait_in_stream(void* stream, event e) {
+void cuda_memory::wait_in_stream(void* stream, detail::device::event e) const {
   check_launch("event", cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(e), 0));
 }
 
-void destroy_event(event e) noexcept {
+void cuda_memory::destroy_event(detail::device::event e) const noexcept {
   const outside_recordings allowed;
   quietly(cudaEventDestroy(static_cast<cudaEvent_t>(e)));
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

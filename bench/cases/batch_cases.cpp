@@ -52,7 +52,10 @@ prepared_call prepare_decode(const encoding& e, const case_setup& setup) {
   const auto b = std::make_shared<batch>(e, setup);
   const execution_context context = setup.context;
   return {[=] { decode_batch(b->to_decode, {}, context); }, b->x->bytes() + b->encoded_bytes,
-          b->encoded_bytes, [=] { decode(e, b->whole->read(), b->x->view(), {}, context); }};
+          b->encoded_bytes,
+          [=] {
+            decode({e, b->x->view().type, b->x->view().dims, b->whole->read()}, b->x->view(), {}, context);
+          }};
 }
 
 }  // namespace

@@ -39,7 +39,12 @@ prepared_call prepare_backward(const case_setup& setup) {
   const float p = probability(setup);
   const execution_context context = setup.context;
   dropout_forward(dy->read(), dx->view(), mask->write(), p, key, context);
-  return {[=] { dropout_backward(dy->read(), mask->read(), dx->view(), p, context); },
+  return {[=] {
+            dropout_backward(
+                dy->read(),
+                {{.kind = encoding_kind::sign_mask}, dy->read().type, dy->read().dims, mask->read()},
+                dx->view(), p, context);
+          },
           2 * dy->bytes() + mask->bytes(),
           mask->bytes(),
           {}};

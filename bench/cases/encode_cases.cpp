@@ -27,7 +27,9 @@ prepared_call prepare_encode(const encoding& e, const case_setup& setup) {
 prepared_call prepare_decode(const encoding& e, const case_setup& setup) {
   const auto x = map_after_relu(setup);
   const auto kept = std::make_shared<encoded>(e, *x, setup.context);
-  return {[=, context = setup.context] { decode(e, kept->read(), x->view(), {}, context); },
+  return {[=, context = setup.context] {
+            decode({e, x->view().type, x->view().dims, kept->read()}, x->view(), {}, context);
+          },
           x->bytes() + kept->bytes(),
           kept->bytes(),
           {}};

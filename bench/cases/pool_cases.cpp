@@ -54,9 +54,13 @@ prepared_call prepare_backward(pooling kind, const pool_window& window, const ca
   forward(kind, window, x->read(), dy->view(), form->write(), context);
   return {[=] {
             if (kind == pooling::plain) {
-              max_pool_backward(dy->read(), form->read(), x->view(), window, context);
+              max_pool_backward(dy->read(),
+                                {window_index_of(window), dy->read().type, dy->read().dims, form->read()},
+                                x->view(), window, context);
             } else {
-              relu_max_pool_backward(dy->read(), form->read(), x->view(), window, context);
+              relu_max_pool_backward(dy->read(),
+                                     {relu_pool_of(window), dy->read().type, dy->read().dims, form->read()},
+                                     x->view(), window, context);
             }
           },
           x->bytes() + dy->bytes() + form->bytes(),
@@ -91,11 +95,14 @@ prepared_call prepare_indexed_backward(const pool_window& window, const case_set
   const auto index = std::make_shared<encoded>(e, encoded_bytes_bound(e, dtype::f32, y->elements()));
   const execution_context context = setup.context;
   relu_max_pool_forward(x->read(), y->view(), window, {}, index->write(), rule, context);
-  return {
-      [=] { relu_max_pool_backward(dy->read(), index->read(), y->read(), x->view(), window, rule, context); },
-      x->bytes() + 2 * y->bytes() + index->bytes(),
-      index->bytes(),
-      {}};
+  return {[=] {
+            relu_max_pool_backward(dy->read(),
+                                   {window_index_of(window), dy->read().type, dy->read().dims, index->read()},
+                                   y->read(), x->view(), window, rule, context);
+          },
+          x->bytes() + 2 * y->bytes() + index->bytes(),
+          index->bytes(),
+          {}};
 }
 
 void add(std::vector<bench_case>& cases, const std::string& layer, const std::string& form, pooling kind,

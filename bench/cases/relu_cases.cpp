@@ -79,7 +79,7 @@ prepared_call clip(const case_setup& s) {
 
 prepared_call relu_gradient(const case_setup& s, const encoding& e) {
   return prepare_backward(s, e, [e, c = s.context](const auto& dy, const auto& stash, const auto& dx) {
-    relu_backward(dy, e, stash, dx, rule, c);
+    relu_backward(dy, {e, dy.type, dy.dims, stash}, dx, rule, c);
   });
 }
 
@@ -91,13 +91,13 @@ prepared_call dense_relu_gradient(const case_setup& s) {
 
 prepared_call leaky_relu_gradient(const case_setup& s) {
   return prepare_backward(s, sign_mask, [c = s.context](const auto& dy, const auto& stash, const auto& dx) {
-    leaky_relu_backward(dy, sign_mask, stash, dx, slope, c);
+    leaky_relu_backward(dy, {sign_mask, dy.type, dy.dims, stash}, dx, slope, c);
   });
 }
 
 prepared_call clip_gradient(const case_setup& s) {
   return prepare_backward(s, range_mask, [c = s.context](const auto& dy, const auto& stash, const auto& dx) {
-    clip_backward(dy, range_mask, stash, dx, lower, upper, rule, c);
+    clip_backward(dy, {range_mask, dy.type, dy.dims, stash}, dx, lower, upper, rule, c);
   });
 }
 

@@ -46,7 +46,7 @@ class batch {
   }
   void decode_each(void* stream) const {
     for (const decode_item& item : to_decode_)
-      decode(item.how, item.input, item.output, {}, on_device(stream));
+      decode({item.how, item.output.type, item.output.dims, item.input}, item.output, {}, on_device(stream));
   }
   const stored_maps& stored() const { return stored_; }
   std::uint64_t dense_bytes() const { return x_->bytes(); }

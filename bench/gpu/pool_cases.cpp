@@ -58,9 +58,11 @@ struct pooling {
   void backward(const device_map& dy, const const_encoded_view& kept, const device_map& dx,
                 void* stream) const {
     if (with_relu) {
-      relu_max_pool_backward(dy.view(), kept, whole(dx), window, on_device(stream));
+      relu_max_pool_backward(dy.view(), {relu_pool_of(window), dy.view().type, dy.view().dims, kept},
+                             whole(dx), window, on_device(stream));
     } else {
-      max_pool_backward(dy.view(), kept, whole(dx), window, on_device(stream));
+      max_pool_backward(dy.view(), {window_index_of(window), dy.view().type, dy.view().dims, kept}, whole(dx),
+                        window, on_device(stream));
     }
   }
   void dense_backward(const device_map& dy, const device_map& x, const device_map& dx, void* stream) const {

@@ -89,11 +89,16 @@ class kept_step {
     for_each_map([&](const kept_form& f, const stored_map& stored, std::int64_t at) {
       const tensor_view back = back_->part(at, f.dims);
       if (f.is_index()) {
-        max_pool_backward(maps_->part(at, f.pooled), stored.read(), back, f.window, on_device(stream));
+        max_pool_backward(maps_->part(at, f.pooled),
+                          {window_index_of(f.window), maps_->part(at, f.pooled).type,
+                           maps_->part(at, f.pooled).dims, stored.read()},
+                          back, f.window, on_device(stream));
       } else if (f.how.kind == encoding_kind::sign_mask) {
-        relu_backward(maps_->part(at, f.dims), f.how, stored.read(), back, rule, on_device(stream));
+        relu_backward(maps_->part(at, f.dims),
+                      {f.how, maps_->part(at, f.dims).type, maps_->part(at, f.dims).dims, stored.read()},
+                      back, rule, on_device(stream));
       } else {
-        decode(f.how, stored.read(), back, {}, on_device(stream));
+        decode({f.how, back.type, back.dims, stored.read()}, back, {}, on_device(stream));
       }
     });
   }

@@ -39,12 +39,15 @@ measured_case decode_case(const encoding& e) {
             const shared_map x = maps.after_relu(form);
             const shared_store kept = stored(e, *x, form.type);
             const std::uint64_t bytes = kept->bytes();
-            return {[](void*) {},
-                    [=](void* stream) { decode(e, kept->read(), x->view(), {}, on_device(stream)); },
-                    [=] { kept->verify(); },
-                    x->bytes() + bytes,
-                    bytes,
-                    x->bytes()};
+            return {
+                [](void*) {},
+                [=](void* stream) {
+                  decode({e, x->view().type, x->view().dims, kept->read()}, x->view(), {}, on_device(stream));
+                },
+                [=] { kept->verify(); },
+                x->bytes() + bytes,
+                bytes,
+                x->bytes()};
           }};
 }
 
@@ -134,17 +137,18 @@ void add_layers(std::vector<measured_case>& cases) {
   cases.push_back(dense_relu_backward());
   cases.push_back(backward_case("leaky_relu_backward/sign_mask", sign_mask,
                                 [](const auto& dy, const auto& stash, const auto& dx, const auto& c) {
-                                  leaky_relu_backward(dy, sign_mask, stash, dx, slope, c);
+                                  leaky_relu_backward(dy, {sign_mask, dy.type, dy.dims, stash}, dx, slope, c);
                                 }));
-  cases.push_back(backward_case("clip_backward/range_mask", range_mask,
-                                [](const auto& dy, const auto& stash, const auto& dx, const auto& c) {
-                                  clip_backward(dy, range_mask, stash, dx, lower, upper, rule, c);
-                                }));
+  cases.push_back(
+      backward_case("clip_backward/range_mask", range_mask,
+                    [](const auto& dy, const auto& stash, const auto& dx, const auto& c) {
+                      clip_backward(dy, {range_mask, dy.type, dy.dims, stash}, dx, lower, upper, rule, c);
+                    }));
   for (const encoding& e : bench::benched_encodings()) {
     if (e.kind == encoding_kind::raw || e.kind == encoding_kind::range_mask) continue;
     cases.push_back(backward_case("relu_backward/" + to_string(e), e,
                                   [e](const auto& dy, const auto& stash, const auto& dx, const auto& c) {
-                                    relu_backward(dy, e, stash, dx, rule, c);
+                                    relu_backward(dy, {e, dy.type, dy.dims, stash}, dx, rule, c);
                                   }));
   }
 }
@@ -162,10 +166,11 @@ void add_dropout(std::vector<measured_case>& cases) {
                                [](const auto& dy, const auto& dx, const auto&, const auto& c) {
                                  dropout_backward(dy, dx, 0.5F, key, c);
                                }));
-  cases.push_back(backward_case("dropout_backward/sign_mask", sign_mask,
-                                [](const auto& dy, const auto& mask, const auto& dx, const auto& c) {
-                                  dropout_backward(dy, mask, dx, 0.5F, c);
-                                }));
+  cases.push_back(backward_case(
+      "dropout_backward/sign_mask", sign_mask,
+      [](const auto& dy, const auto& mask, const auto& dx, const auto& c) {
+        dropout_backward(dy, {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, mask}, dx, 0.5F, c);
+      }));
 }
 
 }  // namespace

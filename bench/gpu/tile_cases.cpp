@@ -28,7 +28,7 @@ class canonical_form {
 
   void reset(void* stream) const { to_.reset(stream); }
   void run(void* stream) const {
-    canonicalise(from_->how(), type_, elements_, from_->read(), to_.write(), on_device(stream));
+    canonicalise({from_->how(), type_, {elements_}, from_->read()}, to_.write(), on_device(stream));
   }
   /// What both hold has one size in either order.
   void verify() const {
@@ -79,7 +79,7 @@ class csr_export {
     const csr32_view out{static_cast<std::uint32_t*>(offsets_.data()),
                          static_cast<std::uint32_t*>(columns_.data()), values_.data(), type_,
                          static_cast<std::int64_t>(nonzeros_)};
-    csr_export32(csr, from_->read(), elements_, out, on_device(stream));
+    csr_export32({csr, out.type, {elements_}, from_->read()}, out, on_device(stream));
   }
   void verify() const {
     from_->verify();

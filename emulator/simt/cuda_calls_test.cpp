@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda_memory.hpp"
 #include "encoders/device/device_memory.hpp"
 #include "stash/error.hpp"
 
@@ -25,6 +26,10 @@ void kernels::check_launch(const char* function, cudaError_t result) {
 namespace {
 
 namespace device = detail::device;
+
+const kernels::cuda_memory memory_under_test;
+const device::backend without_kernels{&memory_under_test, nullptr};
+[[maybe_unused]] const bool registered = (device::register_backend(&without_kernels), true);
 
 char one, other;
 

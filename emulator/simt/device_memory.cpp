@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend.hpp"
 #include "encoders/device/device_memory.hpp"
 #include "simt/recording.hpp"
 #include "simt/simt.hpp"
@@ -161,66 +162,7 @@ std::size_t blocks_in_use() {
 }  // namespace simt
 
 namespace stash::detail::device {
-
-void* allocate(std::size_t bytes, void* stream) {
-  simt::not_recorded("device_memory", stream);
-  return simt::take(bytes, 256);
-}
-void deallocate(void* data, void* stream) noexcept {
-  --simt::blocks;
-  simt::spoil(stream, "memory that is freed");
-  const std::lock_guard lock(simt::mutex);
-  simt::queue& q = simt::queues()[stream];
-  if (q.own && !q.waiting.empty()) {
-    q.waiting.push_back({simt::work::kind::free, data});
-  } else {
-    std::free(data);
-  }
-}
-void* allocate_pinned(std::size_t bytes) {
-  return simt::take(bytes, 4096);
-}
-void deallocate_pinned(void* data) noexcept {
-  --simt::blocks;
-  std::free(data);
-}
-
-void clear(void* data, std::size_t bytes, void* stream) {
-  simt::enqueue(stream, [=] { std::memset(data, 0, bytes); });
-}
-
-void copy(void* to, const void* from, std::size_t bytes, void* stream) {
-  ++simt::copies;
-  if (simt::copies_left >= 0 && simt::copies_left-- == 0) {
-    simt::copies_left = -1;
-    throw error(errc::device_failure, "copy: context: expected a device that copies, got one told to fail");
-  }
-  simt::enqueue(stream, [=] { simt::enqueue_copy(to, from, bytes, stream); });
-}
-
-void wait_for_stream(void* stream) {
-  ++simt::waits;
-  simt::not_recorded("wait", stream);
-  simt::finish(stream);
-}
-
-void* create_stream() {
-  const std::lock_guard lock(simt::mutex);
-  auto* const stream = new char;
-  simt::queue& q = simt::queues()[stream];
-  q.own = true;
-  q.finished = simt::finished_by_old_streams;
-  ++simt::objects;
-  return stream;
-}
-void destroy_stream(void* stream) noexcept {
-  const std::lock_guard lock(simt::mutex);
-  simt::finish(stream);
-  simt::finished_by_old_streams = std::max(simt::finished_by_old_streams, simt::queues()[stream].finished);
-  simt::queues().erase(stream);
-  delete static_cast<char*>(stream);
-  --simt::objects;
-}
+namespace {
 
 /// Remembers its position in its stream, and whether somebody has waited or asked.
 struct emulated_event {
@@ -229,49 +171,120 @@ struct emulated_event {
   bool waited = false, asked = false;
 };
 
-event record_event(void* stream) {
-  auto e = std::make_unique<emulated_event>();
-  e->at = std::make_shared<simt::stream_position>(simt::stream_position{stream, 0});
-  simt::enqueue(stream, [at = e->at] {
-    const std::lock_guard lock(simt::mutex);
-    at->until = simt::queues()[at->stream].end();
-  });
-  if (simt::is_recorded(stream)) e->recorded = simt::position_of(stream);
-  ++simt::objects;
-  return e.release();
-}
-bool reached(event e) {
-  // The first question comes too early, every later one does not.
-  const std::lock_guard lock(simt::mutex);
-  auto& known = *static_cast<emulated_event*>(e);
-  if (known.recorded != nullptr) simt::refuse("event");
-  if (known.waited) return true;
-  if (!std::exchange(known.asked, true)) return false;
-  simt::finish(known.at->stream, known.at->until);
-  known.waited = true;
-  return true;
-}
-void wait_for_event(event e) {
-  ++simt::waits;
-  const std::lock_guard lock(simt::mutex);
-  auto& known = *static_cast<emulated_event*>(e);
-  if (known.recorded != nullptr) simt::refuse("event");
-  simt::finish(known.at->stream, known.at->until);
-  known.waited = true;
-}
-void wait_in_stream(void* stream, event e) {
-  const auto& known = *static_cast<const emulated_event*>(e);
-  if (known.recorded == nullptr) {
-    // A recording cannot wait for work outside of it.
-    simt::not_recorded("event", stream);
-  } else if (!simt::continue_after(stream, *known.recorded)) {
-    simt::refuse("event");
-  }
-  simt::enqueue(stream, [stream, at = known.at] { simt::enqueue_wait(stream, *at); });
-}
-void destroy_event(event e) noexcept {
-  delete static_cast<emulated_event*>(e);
-  --simt::objects;
-}
+class emulated_memory final : public memory_calls {
+ public:
+  void check_available(std::string_view /*function*/) const override {}
 
+  void* allocate(std::size_t bytes, void* stream) const override {
+    simt::not_recorded("device_memory", stream);
+    return simt::take(bytes, 256);
+  }
+  void deallocate(void* data, void* stream) const noexcept override {
+    --simt::blocks;
+    simt::spoil(stream, "memory that is freed");
+    const std::lock_guard lock(simt::mutex);
+    simt::queue& q = simt::queues()[stream];
+    if (q.own && !q.waiting.empty()) {
+      q.waiting.push_back({simt::work::kind::free, data});
+    } else {
+      std::free(data);
+    }
+  }
+  void* allocate_pinned(std::size_t bytes) const override {
+    return simt::take(bytes, 4096);
+  }
+  void deallocate_pinned(void* data) const noexcept override {
+    --simt::blocks;
+    std::free(data);
+  }
+
+  void clear(void* data, std::size_t bytes, void* stream) const override {
+    simt::enqueue(stream, [=] { std::memset(data, 0, bytes); });
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) const override {
+    ++simt::copies;
+    if (simt::copies_left >= 0 && simt::copies_left-- == 0) {
+      simt::copies_left = -1;
+      throw error(errc::device_failure, "copy: context: expected a device that copies, got one told to fail");
+    }
+    simt::enqueue(stream, [=] { simt::enqueue_copy(to, from, bytes, stream); });
+  }
+
+  void wait_for_stream(void* stream) const override {
+    ++simt::waits;
+    simt::not_recorded("wait", stream);
+    simt::finish(stream);
+  }
+
+  void* create_stream() const override {
+    const std::lock_guard lock(simt::mutex);
+    auto* const stream = new char;
+    simt::queue& q = simt::queues()[stream];
+    q.own = true;
+    q.finished = simt::finished_by_old_streams;
+    ++simt::objects;
+    return stream;
+  }
+  void destroy_stream(void* stream) const noexcept override {
+    const std::lock_guard lock(simt::mutex);
+    simt::finish(stream);
+    simt::finished_by_old_streams = std::max(simt::finished_by_old_streams, simt::queues()[stream].finished);
+    simt::queues().erase(stream);
+    delete static_cast<char*>(stream);
+    --simt::objects;
+  }
+
+  event record_event(void* stream) const override {
+    auto e = std::make_unique<emulated_event>();
+    e->at = std::make_shared<simt::stream_position>(simt::stream_position{stream, 0});
+    simt::enqueue(stream, [at = e->at] {
+      const std::lock_guard lock(simt::mutex);
+      at->until = simt::queues()[at->stream].end();
+    });
+    if (simt::is_recorded(stream)) e->recorded = simt::position_of(stream);
+    ++simt::objects;
+    return e.release();
+  }
+  bool reached(event e) const override {
+    // The first question comes too early, every later one does not.
+    const std::lock_guard lock(simt::mutex);
+    auto& known = *static_cast<emulated_event*>(e);
+    if (known.recorded != nullptr) simt::refuse("event");
+    if (known.waited) return true;
+    if (!std::exchange(known.asked, true)) return false;
+    simt::finish(known.at->stream, known.at->until);
+    known.waited = true;
+    return true;
+  }
+  void wait_for_event(event e) const override {
+    ++simt::waits;
+    const std::lock_guard lock(simt::mutex);
+    auto& known = *static_cast<emulated_event*>(e);
+    if (known.recorded != nullptr) simt::refuse("event");
+    simt::finish(known.at->stream, known.at->until);
+    known.waited = true;
+  }
+  void wait_in_stream(void* stream, event e) const override {
+    const auto& known = *static_cast<const emulated_event*>(e);
+    if (known.recorded == nullptr) {
+      // A recording cannot wait for work outside of it.
+      simt::not_recorded("event", stream);
+    } else if (!simt::continue_after(stream, *known.recorded)) {
+      simt::refuse("event");
+    }
+    simt::enqueue(stream, [stream, at = known.at] { simt::enqueue_wait(stream, *at); });
+  }
+  void destroy_event(event e) const noexcept override {
+    delete static_cast<emulated_event*>(e);
+    --simt::objects;
+  }
+};
+
+constinit const emulated_memory memory_of_emulator;
+constinit const kernels::device_kernels kernels_of_emulator;
+constinit const backend emulator{&memory_of_emulator, &kernels_of_emulator};
+[[maybe_unused]] const bool registered = (register_backend(&emulator), true);
+
+}  // namespace
 }  // namespace stash::detail::device

@@ -19,8 +19,7 @@ struct encode_item {
 
 /// One decode() of a batch.
 struct decode_item {
-  encoding how{};
-  const_encoded_view input{};
+  encoded_tensor input{};
   tensor_view output{};
 };
 

@@ -213,12 +213,40 @@ typedef struct stash_encoded_view {
   stash_encode_report* report;
 } stash_encoded_view;
 
+/** Encoded bytes with all that a reader must know of them (encoded_tensor in encoding.hpp). */
+typedef struct stash_encoded_tensor {
+  size_t struct_size;
+  const stash_encoding* encoding;
+  int32_t type;                    /**< STASH_DTYPE_F32 ...: of the dense tensor */
+  int32_t rank;                    /**< 0..8 */
+  int64_t dims[STASH_MAX_RANK];    /**< of the dense tensor; for pooling codes of the pooled one */
+  const stash_encoded_view* bytes; /**< never written, but for its report */
+} stash_encoded_tensor;
+
 /** Workspace of a call, 64-byte aligned. */
 typedef struct stash_workspace_view {
   size_t struct_size;
   void* data;
   size_t bytes;
 } stash_workspace_view;
+
+/** What there is to know of a value format (value_format.hpp). */
+typedef struct stash_value_format {
+  size_t struct_size;
+  const char* name; /**< "fp8"; valid as long as the library */
+  int32_t values;   /**< STASH_VALUES_FP8_E4M3 ... */
+  int32_t bits;     /**< of a value, scales not counted */
+  int32_t mantissa_bits;
+  int32_t bias;
+  int32_t scaled; /**< 1: groups of 32 values share a scale */
+  int32_t reserved;
+  double largest; /**< the largest finite number; of a scaled format, before the scale */
+} stash_value_format;
+
+/** How many value formats there are, STASH_VALUES_SOURCE not counted. */
+STASH_API size_t stash_value_format_count(void);
+/** The one at this index; `format->struct_size` is set by the caller. */
+STASH_API int32_t stash_value_format_at(size_t index, stash_value_format* format);
 
 /** Fills `encoding` from a name such as "bitmap_fp8"; its struct_size must be set. Inverse of the next. */
 STASH_API int32_t stash_parse_encoding(const char* name, stash_encoding* encoding);
@@ -255,12 +283,10 @@ STASH_API int32_t stash_encode(const stash_encoding* encoding, const stash_tenso
                                const stash_encoded_view* output, const stash_workspace_view* workspace,
                                const stash_execution_context* context);
 /** Decodes into `output`. `workspace` may be null. */
-STASH_API int32_t stash_decode(const stash_encoding* encoding, const stash_encoded_view* input,
-                               const stash_tensor_view* output, const stash_workspace_view* workspace,
+STASH_API int32_t stash_decode(const stash_encoded_tensor* input, const stash_tensor_view* output, const stash_workspace_view* workspace,
                                const stash_execution_context* context);
 /** Copies encoded bytes into their canonical form. */
-STASH_API int32_t stash_canonicalise(const stash_encoding* encoding, int32_t source, int64_t elements,
-                                     const stash_encoded_view* input, const stash_encoded_view* output,
+STASH_API int32_t stash_canonicalise(const stash_encoded_tensor* input, const stash_encoded_view* output,
                                      const stash_execution_context* context);
 
 /** One call of stash_encode() or stash_decode(): `dense` is read by the one and written by the other. */
@@ -292,8 +318,7 @@ typedef struct stash_csr32_view {
 } stash_csr32_view;
 
 /** Writes conventional CSR; the count of non-zeros goes to *nonzeros. */
-STASH_API int32_t stash_csr_export32(const stash_encoding* encoding, const stash_encoded_view* input,
-                                     int64_t elements, const stash_csr32_view* output,
+STASH_API int32_t stash_csr_export32(const stash_encoded_tensor* input, const stash_csr32_view* output,
                                      const stash_execution_context* context, int64_t* nonzeros);
 
 /** What is known of a stored tensor (size_query.hpp); struct_size is set by the caller. */
@@ -310,9 +335,8 @@ typedef struct stash_stored_size {
 /** A question that is answered after the work in the context's stream. */
 typedef struct stash_size_query stash_size_query;
 
-/** Asks for the size of `stored`, which an encoder of this type and count was given. */
-STASH_API int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, int64_t elements,
-                                          const stash_encoded_view* stored,
+/** Asks for the size of `stored`, whose bytes an encoder was given. */
+STASH_API int32_t stash_size_query_create(const stash_encoded_tensor* stored,
                                           const stash_execution_context* context, stash_size_query** query);
 /** Counts what encoding `input` would store, without storing it or waiting. `report` is zeroed by the caller
  * and stays where it is until the answer is there. */
@@ -333,8 +357,7 @@ STASH_API int32_t stash_relu_forward(const stash_tensor_view* x, const stash_ten
                                      const stash_encoded_view* mask, int32_t rule,
                                      const stash_execution_context* context);
 /** Gradient from any stash of y that keeps the sign. */
-STASH_API int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
-                                      const stash_encoded_view* stash, const stash_tensor_view* dx,
+STASH_API int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
                                       int32_t rule, const stash_execution_context* context);
 /** Gradient from the dense y. */
 STASH_API int32_t stash_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* y,
@@ -345,8 +368,7 @@ STASH_API int32_t stash_leaky_relu_forward(const stash_tensor_view* x, const sta
                                            const stash_encoded_view* mask, float slope,
                                            const stash_execution_context* context);
 /** Gradient from a stash that keeps the sign. */
-STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
-                                            const stash_encoded_view* stash, const stash_tensor_view* dx,
+STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
                                             float slope, const stash_execution_context* context);
 /** Gradient from the dense x, or for slope > 0 from the dense y. */
 STASH_API int32_t stash_leaky_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
@@ -357,8 +379,7 @@ STASH_API int32_t stash_clip_forward(const stash_tensor_view* x, const stash_ten
                                      const stash_encoded_view* mask, float lower, float upper, int32_t rule,
                                      const stash_execution_context* context);
 /** Gradient from a range_mask, or from a lossless stash of x or y. */
-STASH_API int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
-                                      const stash_encoded_view* stash, const stash_tensor_view* dx,
+STASH_API int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
                                       float lower, float upper, int32_t rule,
                                       const stash_execution_context* context);
 /** Gradient from the dense x or y. */
@@ -383,7 +404,7 @@ STASH_API int32_t stash_max_pool_forward(const stash_tensor_view* x, const stash
                                          const stash_pool_window* window, const stash_encoded_view* index,
                                          int32_t rule, const stash_execution_context* context);
 /** Gradient from the window index. */
-STASH_API int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* index,
+STASH_API int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_tensor* index,
                                           const stash_tensor_view* dx, const stash_pool_window* window,
                                           const stash_execution_context* context);
 /** Gradient with the argmaxes found again from the dense x. */
@@ -396,17 +417,16 @@ STASH_API int32_t stash_relu_max_pool_forward(const stash_tensor_view* x, const 
                                               const stash_encoded_view* index, int32_t rule,
                                               const stash_execution_context* context);
 /** Gradient from the relu_pool code. */
-STASH_API int32_t stash_relu_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* code,
+STASH_API int32_t stash_relu_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_tensor* code,
                                                const stash_tensor_view* dx, const stash_pool_window* window,
                                                const stash_execution_context* context);
 /** From the window index and a stash of the pooled output that keeps the sign. */
 STASH_API int32_t stash_relu_max_pool_backward_sign(
-    const stash_tensor_view* dy, const stash_encoded_view* index, const stash_encoding* y_encoding,
-    const stash_encoded_view* y_stash, const stash_tensor_view* dx, const stash_pool_window* window,
+    const stash_tensor_view* dy, const stash_encoded_tensor* index, const stash_encoded_tensor* y, const stash_tensor_view* dx, const stash_pool_window* window,
     int32_t rule, const stash_execution_context* context);
 /** From the window index and the dense pooled output. */
 STASH_API int32_t stash_relu_max_pool_backward_output(const stash_tensor_view* dy,
-                                                      const stash_encoded_view* index,
+                                                      const stash_encoded_tensor* index,
                                                       const stash_tensor_view* y, const stash_tensor_view* dx,
                                                       const stash_pool_window* window, int32_t rule,
                                                       const stash_execution_context* context);
@@ -421,9 +441,8 @@ STASH_API int32_t stash_encode_window_index(const int64_t* flat, int32_t rank, c
                                             const int64_t* x_dims, const stash_pool_window* window,
                                             const stash_encoded_view* index,
                                             const stash_execution_context* context);
-/** Its inverse. */
-STASH_API int32_t stash_decode_window_index(const stash_encoded_view* index, int32_t rank,
-                                            const int64_t* y_dims, const int64_t* x_dims,
+/** Its inverse; `index` has the shape of the pooled map, and x_dims has as many dimensions. */
+STASH_API int32_t stash_decode_window_index(const stash_encoded_tensor* index, const int64_t* x_dims,
                                             const stash_pool_window* window, int64_t* flat,
                                             const stash_execution_context* context);
 
@@ -441,7 +460,7 @@ STASH_API int32_t stash_dropout_forward(const stash_tensor_view* x, const stash_
                                         const stash_encoded_view* mask, float probability,
                                         const stash_dropout_key* key, const stash_execution_context* context);
 /** Gradient from the mask. */
-STASH_API int32_t stash_dropout_backward(const stash_tensor_view* dy, const stash_encoded_view* mask,
+STASH_API int32_t stash_dropout_backward(const stash_tensor_view* dy, const stash_encoded_tensor* mask,
                                          const stash_tensor_view* dx, float probability,
                                          const stash_execution_context* context);
 /** Gradient with the decisions computed again from the key. */
@@ -510,6 +529,9 @@ STASH_API int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, 
 STASH_API int32_t stash_handle_view(stash_handle* handle, stash_encoded_view* view);
 /** How the tensor is encoded. `encoding->struct_size` is set by the caller. */
 STASH_API int32_t stash_handle_encoding(const stash_handle* handle, stash_encoding* encoding);
+/** The encoded tensor for layers that read it; what it points to is valid as long as the handle.
+ * `tensor->struct_size` is set by the caller. */
+STASH_API int32_t stash_handle_tensor(stash_handle* handle, stash_encoded_tensor* tensor);
 /** Asks for size and density without waiting. */
 STASH_API int32_t stash_handle_size(const stash_handle* handle, const stash_execution_context* context,
                                     stash_size_query** query);

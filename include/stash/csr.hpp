@@ -16,8 +16,8 @@ struct csr32_view {
   std::int64_t capacity = 0;             ///< entries that `columns` and `values` hold
 };
 
-/// Writes the conventional CSR form of an encoded csr tensor of `elements` elements; narrow values are
-/// widened to `output.type`. The arrays must overlap neither the input nor each other.
+/// Writes the conventional CSR form of an encoded csr tensor; narrow values are widened to its type, which
+/// `output.type` names, too. The arrays must overlap neither the input nor each other.
 /// Returns the count of non-zeros. Throws error(invalid_argument), error(capacity_exceeded) if
 /// output.capacity is smaller than the count that the row ends tell (nothing is written then) or the count
 /// exceeds 2^32 - 1, and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the
@@ -26,7 +26,7 @@ struct csr32_view {
 /// On a device nothing is known when the call returns: it returns -1, and the last row offset is the count.
 /// What is thrown on the host is set in the report's status: status_capacity (row_offsets[0] is 2^32 - 1
 /// then, columns and values are untouched), status_corrupt (a tile whose row ends fall counts as empty).
-STASH_API std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                                    const csr32_view& output, const execution_context& context);
+STASH_API std::int64_t csr_export32(const encoded_tensor& input, const csr32_view& output,
+                                    const execution_context& context);
 
 }  // namespace stash

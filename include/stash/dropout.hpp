@@ -29,8 +29,9 @@ struct dropout_key {
 STASH_API void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
                                float probability, const dropout_key& key, const execution_context& context);
 
-/// dx = keep(i) ? dy / (1 - probability) : +0 from the mask; dx may be dy.
-STASH_API void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask,
+/// dx = keep(i) ? dy / (1 - probability) : +0 from the mask, a sign_mask of as many elements as dy; dx may be
+/// dy.
+STASH_API void dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask,
                                 const tensor_view& dx, float probability, const execution_context& context);
 
 /// The same with the decisions computed again from the key; dx may be dy.

@@ -149,6 +149,18 @@ struct const_encoded_view {
   encode_report* report = nullptr;
 };
 
+/// Encoded bytes with all that a reader must know of them. decode(), the backward calls of layers, exports and
+/// size queries take it; stashed_tensor::stored() gives it. Regular value type; owns nothing.
+struct encoded_tensor {
+  encoding how{};           ///< how the tensor is encoded
+  dtype type = dtype::f32;  ///< of the dense tensor; masks and pooling codes are the same for all types
+  shape dims{};             ///< of the dense tensor; for pooling codes of the pooled one
+  const_encoded_view bytes{};
+
+  /// Count of elements that are encoded.
+  constexpr std::int64_t elements() const noexcept { return dims.elements(); }
+};
+
 /// Workspace of a call, 64-byte aligned.
 struct workspace_view {
   void* data = nullptr;
@@ -170,8 +182,8 @@ struct workspace_view {
 STASH_API void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
                       const workspace_view& workspace, const execution_context& context);
 
-/// Decodes into `output` (dense or pitched, same element count and, but for masks, type as the encoded
-/// tensor). Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
+/// Decodes into `output` (dense or pitched, of as many elements as the encoded tensor and, but for masks, of its
+/// type). Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
 ///
 /// Kinds: raw, bitmap, csr, cast (dense values); sign_mask and range_mask into u8, f32, f16 or bf16, whatever
 /// they were taken from: 1 where the bit is set, else +0. shape_only and pooling codes have no dense form
@@ -181,18 +193,16 @@ STASH_API void encode(const encoding& e, const const_tensor_view& input, const e
 /// With STASH_VERIFY=1 in the environment, on the host, encode() of a lossless value encoding leaves a
 /// checksum in the report, decode() sets status_verification on a difference, and canonicalise() does so in
 /// input's report and passes the checksum on.
-STASH_API void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
-                      const workspace_view& workspace, const execution_context& context);
+STASH_API void decode(const encoded_tensor& input, const tensor_view& output, const workspace_view& workspace,
+                      const execution_context& context);
 
-/// Copies the encoded form of `elements` elements of `source` into its canonical bytes: tiles in order, all
-/// in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
+/// Copies an encoded tensor into its canonical bytes: tiles in order, all in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
 /// already; what came from another device, or overflowed, need not be. Fixed-size encodings are copied.
 /// `output` must not overlap `input` or its arena, and needs encoded_bytes_exact bytes for the tensor; with
 /// fewer, status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
 /// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
 /// Throws as encode().
-STASH_API void canonicalise(const encoding& e, dtype source, std::int64_t elements,
-                            const const_encoded_view& input, const encoded_view& output,
+STASH_API void canonicalise(const encoded_tensor& input, const encoded_view& output,
                             const execution_context& context);
 
 /// True if the environment variable STASH_VERIFY is "1" (read once).

@@ -46,15 +46,29 @@ struct pool_window {
   friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
 };
 
+/// How the argmaxes of a window are encoded: window_index with the window's taps, or relu_pool for the joint
+/// layer. A window of more than 256 taps gives an encoding that every call refuses.
+constexpr encoding window_index_of(const pool_window& window) noexcept {
+  encoding how{.kind = encoding_kind::window_index};
+  how.window_taps = static_cast<std::uint16_t>(window.taps() < 0 || window.taps() > 256 ? 0 : window.taps());
+  return how;
+}
+constexpr encoding relu_pool_of(const pool_window& window) noexcept {
+  encoding how = window_index_of(window);
+  how.kind = encoding_kind::relu_pool;
+  return how;
+}
+
 /// y = maximum of each window under `rule` (ties and NaN: encoding.hpp). `index`, if its data is not null,
 /// receives the argmax as window_index (2 bits up to 4 taps, 4 bits up to 16, else 8; at most 256).
 STASH_API void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                                 const encoded_view& index, framework_rule rule,
                                 const execution_context& context);
 
-/// dx = sum of dy over the windows that chose the tap; every element of dx is written. An index outside the
-/// window or pointing outside x sets status_corrupt and that value is dropped.
-STASH_API void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+/// dx = sum of dy over the windows that chose the tap; every element of dx is written. `index` is a window_index
+/// of the window's taps with as many elements as dy. An index outside the window or pointing outside x sets
+/// status_corrupt and that value is dropped.
+STASH_API void max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                                  const tensor_view& dx, const pool_window& window,
                                  const execution_context& context);
 
@@ -73,22 +87,23 @@ STASH_API void relu_max_pool_forward(const const_tensor_view& x, const tensor_vi
                                      const encoded_view& index, framework_rule rule,
                                      const execution_context& context);
 
-/// Gradient of the joint layer from its code: bit-identical to max_pool_backward followed by relu_backward.
-STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+/// Gradient of the joint layer from its code, a relu_pool: bit-identical to max_pool_backward followed by
+/// relu_backward.
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& code,
                                       const tensor_view& dx, const pool_window& window,
                                       const execution_context& context);
 
-/// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
-/// them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its own
+/// The same from the window index and `y`, any stash of the pooled output that keeps the sign (relu_backward
+/// lists them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its own
 /// report. On a device a bitmap without negative values and NaN is as fast as a sign_mask; csr, and bitmaps
 /// with them, are searched value by value.
-STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
-                                      const encoding& y_encoding, const const_encoded_view& y_stash,
-                                      const tensor_view& dx, const pool_window& window, framework_rule rule,
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
+                                      const encoded_tensor& y, const tensor_view& dx,
+                                      const pool_window& window, framework_rule rule,
                                       const execution_context& context);
 
 /// The same from the window index and the dense pooled output.
-STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                                       const const_tensor_view& y, const tensor_view& dx,
                                       const pool_window& window, framework_rule rule,
                                       const execution_context& context);
@@ -109,10 +124,9 @@ STASH_API void encode_window_index(const std::int64_t* flat, const shape& y, con
                                    const pool_window& window, const encoded_view& index,
                                    const execution_context& context);
 
-/// Inverse of encode_window_index(). A code that is no tap of its window, or one outside x, sets
+/// Inverse of encode_window_index(); the pooled map's shape is the index's. A code that is no tap of its window, or one outside x, sets
 /// status_corrupt and becomes the first tap of the window in x.
-STASH_API void decode_window_index(const const_encoded_view& index, const shape& y, const shape& x,
-                                   const pool_window& window, std::int64_t* flat,
-                                   const execution_context& context);
+STASH_API void decode_window_index(const encoded_tensor& index, const shape& x, const pool_window& window,
+                                   std::int64_t* flat, const execution_context& context);
 
 }  // namespace stash

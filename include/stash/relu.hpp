@@ -22,14 +22,14 @@ STASH_API void relu_forward(const const_tensor_view& x, const tensor_view& y, co
                             framework_rule rule, const execution_context& context);
 
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap or csr (any
-/// values), cast with keep_nonzero (any format), raw. dx may be dy. `stash` describes all elements of y in
-/// order. A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the
+/// values), cast with keep_nonzero (any format), raw. dx may be dy. `stash` has as many elements as dy, and but
+/// for masks its type. A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the
 /// result is exact but for 6- and 4-bit MX values next to a NaN: it takes its group along, and the gradients
 /// of all of them are those of NaN (docs/format.md, "Sign of a stashed ReLU output"). For sign_mask the rule
-/// was applied by the encoder and `e.rule` is not looked at again. Errors: as encode(); corrupt bytes set the
+/// was applied by the encoder and `stash.how.rule` is not looked at again. Errors: as encode(); corrupt bytes set the
 /// report's status.
-STASH_API void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                             const tensor_view& dx, framework_rule rule, const execution_context& context);
+STASH_API void relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
+                             framework_rule rule, const execution_context& context);
 
 /// The same from the dense y (what an unplanned run does). dx may be dy.
 STASH_API void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
@@ -43,9 +43,8 @@ STASH_API void leaky_relu_forward(const const_tensor_view& x, const tensor_view&
 
 /// dx = x > 0 ? dy : slope * dy, from a stash of x, or for slope > 0 of y, that keeps the sign: as
 /// relu_backward. dx may be dy.
-STASH_API void leaky_relu_backward(const const_tensor_view& dy, const encoding& e,
-                                   const const_encoded_view& stash, const tensor_view& dx, float slope,
-                                   const execution_context& context);
+STASH_API void leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stash,
+                                   const tensor_view& dx, float slope, const execution_context& context);
 
 /// The same from the dense x, or for slope > 0 from the dense y.
 STASH_API void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x,
@@ -63,9 +62,8 @@ STASH_API void clip_forward(const const_tensor_view& x, const tensor_view& y, co
 /// dx = lower < x < upper ? dy : +0 (NaN: by the rule), from range_mask (its bounds and rule were applied by
 /// the encoder and are not looked at again), or from any lossless value encoding (raw, bitmap, csr) of x or
 /// y, which give the same dx. dx may be dy.
-STASH_API void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                             const tensor_view& dx, float lower, float upper, framework_rule rule,
-                             const execution_context& context);
+STASH_API void clip_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
+                             float lower, float upper, framework_rule rule, const execution_context& context);
 
 /// The same from the dense x or y.
 STASH_API void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,

@@ -14,7 +14,7 @@
 ///     stashed_tensor mask = stashed_tensor::reserve(parse_encoding("sign_mask"), dtype::f32, y.dims);
 ///     relu_forward(x, y, mask.output(), rule, context);
 ///     ...
-///     relu_backward(dy, mask.how(), mask.stored(), dx, rule, context);
+///     relu_backward(dy, mask.stored(), dx, rule, context);
 ///     mask.check();
 ///     mask.rewind(context);                                     // before the next step's forward
 ///
@@ -124,10 +124,11 @@ class STASH_API stashed_tensor {
   /// empty handle.
   size_query size(const execution_context& context = {}) const;
 
-  /// For non-owning calls. Both views stay valid until the handle is moved from, reset or destroyed (the
-  /// move's target keeps the block: views made before stay valid). All null for an empty handle.
+  /// For non-owning calls: where a layer writes the bytes, and the tensor for those who read it. Both stay
+  /// valid until the handle is moved from, reset or destroyed (the move's target keeps the block: views made
+  /// before stay valid). Without memory for an empty handle.
   encoded_view output() noexcept;
-  const_encoded_view stored() const noexcept;  ///< see output()
+  encoded_tensor stored() const noexcept;  ///< see output()
 
  private:
   friend struct runtime::stash_access;

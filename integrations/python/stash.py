@@ -239,6 +239,20 @@ class EncodedView(_Sized):
     ]
 
 
+class EncodedTensor(_Sized):
+    """Encoded bytes with all that a reader must know of them (encoded_tensor in encoding.hpp)."""
+
+    __slots__ = ()
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("encoding", POINTER(Encoding)),
+        ("type", c_int32),  # STASH_DTYPE_F32 ...: of the dense tensor
+        ("rank", c_int32),  # 0..8
+        ("dims", c_int64 * MAX_RANK),  # of the dense tensor; for pooling codes of the pooled one
+        ("bytes", POINTER(EncodedView)),  # never written, but for its report
+    ]
+
+
 class WorkspaceView(_Sized):
     """Workspace of a call, 64-byte aligned."""
 
@@ -247,6 +261,23 @@ class WorkspaceView(_Sized):
         ("struct_size", c_size_t),
         ("data", c_void_p),
         ("bytes", c_size_t),
+    ]
+
+
+class ValueFormat(_Sized):
+    """What there is to know of a value format (value_format.hpp)."""
+
+    __slots__ = ()
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),  # "fp8"; valid as long as the library
+        ("values", c_int32),  # STASH_VALUES_FP8_E4M3 ...
+        ("bits", c_int32),  # of a value, scales not counted
+        ("mantissa_bits", c_int32),
+        ("bias", c_int32),
+        ("scaled", c_int32),  # 1: groups of 32 values share a scale
+        ("reserved", c_int32),
+        ("largest", c_double),  # the largest finite number; of a scaled format, before the scale
     ]
 
 
@@ -503,6 +534,14 @@ _FUNCTIONS = {
         Text of the last failure in this thread, "" if there was none; "function: argument: expected ...,
         got ...". Cut to 4,095 bytes. Valid until the next failure in this thread; a call that succeeds
         leaves it."""),
+    "value_format_count": (c_size_t, [],
+        """()
+
+        How many value formats there are, STASH_VALUES_SOURCE not counted."""),
+    "value_format_at": (c_int32, [c_size_t, POINTER(ValueFormat)],
+        """(index, format)
+
+        The one at this index; `format->struct_size` is set by the caller."""),
     "parse_encoding": (c_int32, [c_char_p, POINTER(Encoding)],
         """(name, encoding)
 
@@ -554,14 +593,13 @@ _FUNCTIONS = {
         """(encoding, input, output, workspace, context)
 
         `workspace` may be null."""),
-    "decode": (c_int32, [POINTER(Encoding), POINTER(EncodedView), POINTER(TensorView), POINTER(WorkspaceView),
+    "decode": (c_int32, [POINTER(EncodedTensor), POINTER(TensorView), POINTER(WorkspaceView),
         POINTER(ExecutionContext)],
-        """(encoding, input, output, workspace, context)
+        """(input, output, workspace, context)
 
         Decodes into `output`. `workspace` may be null."""),
-    "canonicalise": (c_int32, [POINTER(Encoding), c_int32, c_int64, POINTER(EncodedView),
-        POINTER(EncodedView), POINTER(ExecutionContext)],
-        """(encoding, source, elements, input, output, context)
+    "canonicalise": (c_int32, [POINTER(EncodedTensor), POINTER(EncodedView), POINTER(ExecutionContext)],
+        """(input, output, context)
 
         Copies encoded bytes into their canonical form."""),
     "encode_batch": (c_int32, [POINTER(BatchItem), c_size_t, POINTER(WorkspaceView),
@@ -574,16 +612,16 @@ _FUNCTIONS = {
         """(items, count, workspace, context)
 
         The same for decoding."""),
-    "csr_export32": (c_int32, [POINTER(Encoding), POINTER(EncodedView), c_int64, POINTER(Csr32View),
-        POINTER(ExecutionContext), POINTER(c_int64)],
-        """(encoding, input, elements, output, context, nonzeros)
+    "csr_export32": (c_int32, [POINTER(EncodedTensor), POINTER(Csr32View), POINTER(ExecutionContext),
+        POINTER(c_int64)],
+        """(input, output, context, nonzeros)
 
         Writes conventional CSR; the count of non-zeros goes to *nonzeros."""),
-    "size_query_create": (c_int32, [POINTER(Encoding), c_int32, c_int64, POINTER(EncodedView),
-        POINTER(ExecutionContext), POINTER(POINTER(SizeQuery))],
-        """(encoding, source, elements, stored, context, query)
+    "size_query_create": (c_int32, [POINTER(EncodedTensor), POINTER(ExecutionContext),
+        POINTER(POINTER(SizeQuery))],
+        """(stored, context, query)
 
-        Asks for the size of `stored`, which an encoder of this type and count was given."""),
+        Asks for the size of `stored`, whose bytes an encoder was given."""),
     "size_query_count": (c_int32, [POINTER(Encoding), POINTER(TensorView), POINTER(EncodeReport),
         POINTER(ExecutionContext), POINTER(POINTER(SizeQuery))],
         """(encoding, input, report, context, query)
@@ -607,9 +645,9 @@ _FUNCTIONS = {
         """(x, y, mask, rule, context)
 
         relu.hpp. `mask` may be null."""),
-    "relu_backward": (c_int32, [POINTER(TensorView), POINTER(Encoding), POINTER(EncodedView),
-        POINTER(TensorView), c_int32, POINTER(ExecutionContext)],
-        """(dy, encoding, stash, dx, rule, context)
+    "relu_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView), c_int32,
+        POINTER(ExecutionContext)],
+        """(dy, stash, dx, rule, context)
 
         Gradient from any stash of y that keeps the sign."""),
     "relu_backward_dense": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(TensorView), c_int32,
@@ -622,9 +660,9 @@ _FUNCTIONS = {
         """(x, y, mask, slope, context)
 
         relu.hpp. `mask` may be null."""),
-    "leaky_relu_backward": (c_int32, [POINTER(TensorView), POINTER(Encoding), POINTER(EncodedView),
-        POINTER(TensorView), c_float, POINTER(ExecutionContext)],
-        """(dy, encoding, stash, dx, slope, context)
+    "leaky_relu_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView),
+        c_float, POINTER(ExecutionContext)],
+        """(dy, stash, dx, slope, context)
 
         Gradient from a stash that keeps the sign."""),
     "leaky_relu_backward_dense": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(TensorView),
@@ -637,9 +675,9 @@ _FUNCTIONS = {
         """(x, y, mask, lower, upper, rule, context)
 
         relu.hpp; ReLU6 is lower 0, upper 6; bounds are rounded to a 16-bit type. `mask` may be null."""),
-    "clip_backward": (c_int32, [POINTER(TensorView), POINTER(Encoding), POINTER(EncodedView),
-        POINTER(TensorView), c_float, c_float, c_int32, POINTER(ExecutionContext)],
-        """(dy, encoding, stash, dx, lower, upper, rule, context)
+    "clip_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView), c_float,
+        c_float, c_int32, POINTER(ExecutionContext)],
+        """(dy, stash, dx, lower, upper, rule, context)
 
         Gradient from a range_mask, or from a lossless stash of x or y."""),
     "clip_backward_dense": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(TensorView), c_float,
@@ -652,7 +690,7 @@ _FUNCTIONS = {
         """(x, y, window, index, rule, context)
 
         pool.hpp. `index` may be null."""),
-    "max_pool_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedView), POINTER(TensorView),
+    "max_pool_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView),
         POINTER(PoolWindow), POINTER(ExecutionContext)],
         """(dy, index, dx, window, context)
 
@@ -667,17 +705,17 @@ _FUNCTIONS = {
         """(x, y, window, code, index, rule, context)
 
         pool.hpp. `code` and `index` may be null."""),
-    "relu_max_pool_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedView), POINTER(TensorView),
+    "relu_max_pool_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView),
         POINTER(PoolWindow), POINTER(ExecutionContext)],
         """(dy, code, dx, window, context)
 
         Gradient from the relu_pool code."""),
-    "relu_max_pool_backward_sign": (c_int32, [POINTER(TensorView), POINTER(EncodedView), POINTER(Encoding),
-        POINTER(EncodedView), POINTER(TensorView), POINTER(PoolWindow), c_int32, POINTER(ExecutionContext)],
-        """(dy, index, y_encoding, y_stash, dx, window, rule, context)
+    "relu_max_pool_backward_sign": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor),
+        POINTER(EncodedTensor), POINTER(TensorView), POINTER(PoolWindow), c_int32, POINTER(ExecutionContext)],
+        """(dy, index, y, dx, window, rule, context)
 
         From the window index and a stash of the pooled output that keeps the sign."""),
-    "relu_max_pool_backward_output": (c_int32, [POINTER(TensorView), POINTER(EncodedView),
+    "relu_max_pool_backward_output": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor),
         POINTER(TensorView), POINTER(TensorView), POINTER(PoolWindow), c_int32, POINTER(ExecutionContext)],
         """(dy, index, y, dx, window, rule, context)
 
@@ -692,17 +730,17 @@ _FUNCTIONS = {
         """(flat, rank, y_dims, x_dims, window, index, context)
 
         pool.hpp. Both shapes have `rank` dimensions, 4 or 5."""),
-    "decode_window_index": (c_int32, [POINTER(EncodedView), c_int32, POINTER(c_int64), POINTER(c_int64),
-        POINTER(PoolWindow), POINTER(c_int64), POINTER(ExecutionContext)],
-        """(index, rank, y_dims, x_dims, window, flat, context)
+    "decode_window_index": (c_int32, [POINTER(EncodedTensor), POINTER(c_int64), POINTER(PoolWindow),
+        POINTER(c_int64), POINTER(ExecutionContext)],
+        """(index, x_dims, window, flat, context)
 
-        Its inverse."""),
+        Its inverse; `index` has the shape of the pooled map, and x_dims has as many dimensions."""),
     "dropout_forward": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(EncodedView), c_float,
         POINTER(DropoutKey), POINTER(ExecutionContext)],
         """(x, y, mask, probability, key, context)
 
         dropout.hpp. Both tensors of a call are of f32, f16 or bf16. `mask` may be null."""),
-    "dropout_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedView), POINTER(TensorView), c_float,
+    "dropout_backward": (c_int32, [POINTER(TensorView), POINTER(EncodedTensor), POINTER(TensorView), c_float,
         POINTER(ExecutionContext)],
         """(dy, mask, dx, probability, context)
 
@@ -748,6 +786,11 @@ _FUNCTIONS = {
         """(handle, encoding)
 
         How the tensor is encoded. `encoding->struct_size` is set by the caller."""),
+    "handle_tensor": (c_int32, [POINTER(Handle), POINTER(EncodedTensor)],
+        """(handle, tensor)
+
+        The encoded tensor for layers that read it; what it points to is valid as long as the handle.
+        `tensor->struct_size` is set by the caller."""),
     "handle_size": (c_int32, [POINTER(Handle), POINTER(ExecutionContext), POINTER(POINTER(SizeQuery))],
         """(handle, context, query)
 

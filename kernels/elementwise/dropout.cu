@@ -2,11 +2,9 @@
 #include "elementwise/dropout.hpp"
 
 #include "common/host.hpp"
-#include "encoders/device/device.hpp"
+#include "backend.hpp"
 
-namespace stash::detail::device {
-
-using namespace stash::kernels;
+namespace stash::kernels {
 
 namespace {
 
@@ -33,23 +31,23 @@ dropout_stream stream_of(const dropout_key& key, std::uint32_t threshold) {
 
 }  // namespace
 
-void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                     const dropout_constants& constants, const dropout_key& key,
-                     const execution_context& context) {
+void device_kernels::dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                     const detail::dropout_constants& constants, const dropout_key& key,
+                     const execution_context& context) const {
   apply("dropout_forward", x, y, mask, constants.scale, kept_by_key{stream_of(key, constants.threshold)},
         context);
 }
 
-void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
-                      const dropout_constants& constants, const execution_context& context) {
-  const kept_by_mask kept{static_cast<const std::uint8_t*>(mask.data)};
+void device_kernels::dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask, const tensor_view& dx,
+                      const detail::dropout_constants& constants, const execution_context& context) const {
+  const kept_by_mask kept{static_cast<const std::uint8_t*>(mask.bytes.data)};
   apply("dropout_backward", dy, dx, {}, constants.scale, kept, context);
 }
 
-void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, const dropout_constants& constants,
-                      const dropout_key& key, const execution_context& context) {
+void device_kernels::dropout_backward(const const_tensor_view& dy, const tensor_view& dx, const detail::dropout_constants& constants,
+                      const dropout_key& key, const execution_context& context) const {
   apply("dropout_backward", dy, dx, {}, constants.scale, kept_by_key{stream_of(key, constants.threshold)},
         context);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

@@ -35,7 +35,7 @@ void decode_mask(const decode_item& item, launches& to) {
   const auto decode_to = [&](auto bits) {
     using element = decltype(bits);
     const auto one = item.output.type == dtype::u8 ? 1U : bits_in(item.output.type, 1.0F);
-    const mask_decode_body<element> body{static_cast<const std::uint8_t*>(item.input.data),
+    const mask_decode_body<element> body{static_cast<const std::uint8_t*>(item.input.bytes.data),
                                          device_tensor_of(item.output), static_cast<element>(one)};
     run_groups(to, body, groups_of(body.output.elements));
   };

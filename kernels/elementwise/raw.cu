@@ -35,7 +35,7 @@ void encode_raw(const encode_item& item, launches& to) {
 
 void decode_raw(const decode_item& item, launches& to) {
   const device_tensor output = device_tensor_of(item.output);
-  copy(size_of(item.output.type), bytes_of(item.input.data, output.elements), output, nullptr, to);
+  copy(size_of(item.output.type), bytes_of(item.input.bytes.data, output.elements), output, nullptr, to);
 }
 
 }  // namespace stash::kernels

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "tiles/dispatch.hpp"
-#include "encoders/device/device.hpp"
+#include "backend.hpp"
 #include "pool/pool_axes.hpp"
 #include "pool/pool_backward.hpp"
 #include "pool/nchw/pool_halo_backward.hpp"
@@ -571,41 +571,36 @@ encoded_argmaxes argmaxes_of(const const_encoded_view& index, const const_tensor
 }
 
 }  // namespace
-}  // namespace stash::kernels
-
-namespace stash::detail::device {
-
-using namespace stash::kernels;
 
 namespace {
 constexpr const char* backward_name = "max_pool_backward";
 constexpr const char* relu_backward_name = "relu_max_pool_backward";
 }  // namespace
 
-void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
-                      const encoded_view& index, framework_rule rule, const execution_context& context) {
+void device_kernels::max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context) const {
   pool_planes planes;
   if (index.data != nullptr) planes.index = plane_of(index, y.elements(), tap_bits(window));
   planes.index_report = index.report;
   forward(call_of("max_pool_forward", x, y, {x, y}, window, rule, context), false, x, y, planes);
 }
 
-void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
-                       const pool_window& window, const execution_context& context) {
+void device_kernels::max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context) const {
   const pool_call call =
       call_of(backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
-  backward(call, dy, argmaxes_of(index, window), dx);
+  backward(call, dy, argmaxes_of(index.bytes, window), dx);
 }
 
-void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                       const pool_window& window, framework_rule rule, const execution_context& context) {
+void device_kernels::max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context) const {
   const pool_call call = call_of(backward_name, dx, dy, {dx, dy, x}, window, rule, context);
   backward(call, dy, searched_argmaxes{x.data, pitch_of(x, window), false}, dx);
 }
 
-void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+void device_kernels::relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                            const encoded_view& code, const encoded_view& index, framework_rule rule,
-                           const execution_context& context) {
+                           const execution_context& context) const {
   const std::int64_t elements = y.elements();
   pool_planes planes;
   if (index.data != nullptr) planes.index = plane_of(index, elements, tap_bits(window));
@@ -618,12 +613,12 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   forward(call_of("relu_max_pool_forward", x, y, {x, y}, window, rule, context), true, x, y, planes);
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+void device_kernels::relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& code,
                             const tensor_view& dx, const pool_window& window,
-                            const execution_context& context) {
+                            const execution_context& context) const {
   const pool_call call =
       call_of(relu_backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
-  encoded_argmaxes w = argmaxes_of(code, window);
+  encoded_argmaxes w = argmaxes_of(code.bytes, window);
   w.tap_needs_pass = true;
   w.passing = pass_source::code;
   if (w.bits == 2) {
@@ -633,29 +628,29 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   backward(call, dy, w, dx);
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
-                            const encoding& y_encoding, const const_encoded_view& y_stash,
+void device_kernels::relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
+                            const encoded_tensor& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
-                            const execution_context& context) {
+                            const execution_context& context) const {
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy}, window, rule, context);
-  if (y_encoding.kind == encoding_kind::raw) {
-    const const_tensor_view y{y_stash.data, dy.type, memory_space::device, dy.dims, 0};
-    return backward(call, dy, argmaxes_of(index, y, window), dx);
+  if (y_stash.how.kind == encoding_kind::raw) {
+    const const_tensor_view y{y_stash.bytes.data, dy.type, memory_space::device, dy.dims, 0};
+    return backward(call, dy, argmaxes_of(index.bytes, y, window), dx);
   }
-  if (y_encoding.kind == encoding_kind::bitmap || y_encoding.kind == encoding_kind::csr) {
+  if (y_stash.how.kind == encoding_kind::bitmap || y_stash.how.kind == encoding_kind::csr) {
     const const_tensor_view shape_of{nullptr, dy.type, memory_space::device, shape{dy.elements()}, 0};
-    const tiled_argmaxes w{argmaxes_of(index, window), device_tiles_of(y_encoding, shape_of, y_stash),
-                          y_encoding.kind == encoding_kind::csr};
+    const tiled_argmaxes w{argmaxes_of(index.bytes, window), device_tiles_of(y_stash.how, shape_of, y_stash.bytes),
+                          y_stash.how.kind == encoding_kind::csr};
     return backward(without_pairs(call, dx, dy), dy, w, dx);
   }
-  encoded_argmaxes w = argmaxes_of(index, window);
-  if (y_encoding.kind == encoding_kind::sign_mask) {
+  encoded_argmaxes w = argmaxes_of(index.bytes, window);
+  if (y_stash.how.kind == encoding_kind::sign_mask) {
     w.passing = pass_source::plane;
-    w.plane = static_cast<const std::uint8_t*>(y_stash.data);
+    w.plane = static_cast<const std::uint8_t*>(y_stash.bytes.data);
   } else {
     w.passing = pass_source::cast;
-    w.cast = device_cast_of(y_encoding, dy.type, static_cast<std::uint64_t>(dy.elements()), y_stash.data);
-    with_code_size(y_encoding.values, [&](auto bits, auto scaled) {
+    w.cast = device_cast_of(y_stash.how, dy.type, static_cast<std::uint64_t>(dy.elements()), y_stash.bytes.data);
+    with_code_size(y_stash.how.values, [&](auto bits, auto scaled) {
       w.cast_bits = bits;
       w.cast_scaled = scaled;
     });
@@ -663,18 +658,18 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   backward(call, dy, w, dx);
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+void device_kernels::relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
-                            framework_rule rule, const execution_context& context) {
+                            framework_rule rule, const execution_context& context) const {
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, y}, window, rule, context);
-  backward(call, dy, argmaxes_of(index, y, window), dx);
+  backward(call, dy, argmaxes_of(index.bytes, y, window), dx);
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+void device_kernels::relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
-                            const execution_context& context) {
+                            const execution_context& context) const {
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, x}, window, rule, context);
   backward(call, dy, searched_argmaxes{x.data, pitch_of(x, window), true}, dx);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "encoders/device/device.hpp"
+#include "backend.hpp"
 #include "pool/pool_axes.hpp"
 
 namespace stash::kernels {
@@ -20,24 +20,19 @@ pool_job job_of(const shape& y, const shape& x, const pool_window& window) {
 }
 
 }  // namespace
-}  // namespace stash::kernels
 
-namespace stash::detail::device {
-
-using namespace stash::kernels;
-
-void encode_window_index(const std::int64_t* flat, const shape& y, const shape& x, const pool_window& window,
-                         const encoded_view& index, const execution_context& context) {
+void device_kernels::encode_window_index(const std::int64_t* flat, const shape& y, const shape& x, const pool_window& window,
+                         const encoded_view& index, const execution_context& context) const {
   const code_plane plane = plane_of(index, y.elements(), tap_bits(window));
   launch("encode_window_index", context, pool_blocks(plane.bytes * 8 / plane.bits), pool_threads,
          pool_codes_of_positions, job_of(y, x, window), flat, plane, index.report);
 }
 
-void decode_window_index(const const_encoded_view& index, const shape& y, const shape& x,
-                         const pool_window& window, std::int64_t* flat, const execution_context& context) {
-  const pool_job job = job_of(y, x, window);
+void device_kernels::decode_window_index(const encoded_tensor& index, const shape& x,
+                         const pool_window& window, std::int64_t* flat, const execution_context& context) const {
+  const pool_job job = job_of(index.dims, x, window);
   launch("decode_window_index", context, pool_blocks(job.y_units), pool_threads, pool_positions_of_codes, job,
-         static_cast<const std::uint8_t*>(index.data), tap_bits(window), flat, index.report);
+         static_cast<const std::uint8_t*>(index.bytes.data), tap_bits(window), flat, index.bytes.report);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

@@ -2,7 +2,7 @@
 // The device back end for encode() and decode(), one by one and in batches.
 
 #include "tiles/dispatch.hpp"
-#include "encoders/device/device.hpp"
+#include "backend.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -29,7 +29,7 @@ void encode_item_to(const encode_item& item, const workspace_view& workspace, la
 
 void decode_item_to(const decode_item& item, launches& to) {
   if (item.output.elements() == 0) return;
-  switch (item.how.kind) {
+  switch (item.input.how.kind) {
     case encoding_kind::raw:
       return decode_raw(item, to);
     case encoding_kind::sign_mask:
@@ -48,38 +48,33 @@ void decode_item_to(const decode_item& item, launches& to) {
 }
 
 }  // namespace
-}  // namespace stash::kernels
 
-namespace stash::detail::device {
-
-void check_available(std::string_view /*function*/) {}
-
-void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
-  kernels::launches alone("encode", context);
-  kernels::encode_item_to(item, workspace, alone);
+void device_kernels::encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) const {
+  launches alone("encode", context);
+  encode_item_to(item, workspace, alone);
 }
 
-void decode(const decode_item& item, const execution_context& context) {
-  kernels::launches alone("decode", context);
-  kernels::decode_item_to(item, alone);
+void device_kernels::decode(const decode_item& item, const execution_context& context) const {
+  launches alone("decode", context);
+  decode_item_to(item, alone);
 }
 
-void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
-                  const execution_context& context) {
+void device_kernels::encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
+                  const execution_context& context) const {
   // In canonical order the items use one workspace, one after another.
-  kernels::launches together("encode_batch", context, !context.canonical);
+  launches together("encode_batch", context, !context.canonical);
   together.run([&] {
     for (const encode_item& item : items)
-      kernels::encode_item_to(item, workspace, together);
+      encode_item_to(item, workspace, together);
   });
 }
 
-void decode_batch(std::span<const decode_item> items, const execution_context& context) {
-  kernels::launches together("decode_batch", context, true);
+void device_kernels::decode_batch(std::span<const decode_item> items, const execution_context& context) const {
+  launches together("decode_batch", context, true);
   together.run([&] {
     for (const decode_item& item : items)
-      kernels::decode_item_to(item, together);
+      decode_item_to(item, together);
   });
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles/dispatch.hpp"
-#include "encoders/device/device.hpp"
+#include "backend.hpp"
 #include "tiles/tiles_decode.hpp"
 #include "tiles/tiles_encode.hpp"
 
@@ -36,19 +36,14 @@ void encode_tiled(const encode_item& item, const workspace_view& workspace, laun
 }
 
 void decode_tiled(const decode_item& item, launches& to) {
-  const device_tiles job = device_tiles_of(item.how, item.output, item.input);
-  with_tile_kind(item.how, item.output.type, [&](auto bits, auto narrow, auto columns) {
+  const device_tiles job = device_tiles_of(item.input.how, item.output, item.input.bytes);
+  with_tile_kind(item.input.how, item.output.type, [&](auto bits, auto narrow, auto columns) {
     to.add<decode_tiles_kernels<decltype(bits), narrow, columns>>(job, tile_blocks(job.dense.elements));
   });
 }
 
-}  // namespace stash::kernels
-
-namespace stash::detail::device {
-
-void count(const encoding& e, const const_tensor_view& input, encode_report* report,
-           const execution_context& context) {
-  using namespace kernels;
+void device_kernels::count(const encoding& e, const const_tensor_view& input, encode_report* report,
+           const execution_context& context) const {
   const device_tiles job = device_tiles_of(e, input, encoded_view{nullptr, 0, nullptr, report});
   with_element(input.type, [&](auto bits) {
     const auto kernel =
@@ -57,4 +52,4 @@ void count(const encoding& e, const const_tensor_view& input, encode_report* rep
   });
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::kernels

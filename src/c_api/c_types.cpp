@@ -152,6 +152,16 @@ encoded_argument::encoded_argument(std::string_view function, std::string_view a
   has_arena_ = true;
 }
 
+encoded_tensor_argument::encoded_tensor_argument(std::string_view function, std::string_view argument,
+                                                 const stash_encoded_tensor* tensor) {
+  const stash_encoded_tensor c = read(function, argument, tensor);
+  const auto member = [&](const char* name) { return std::string(argument) + "." + name; };
+  how_ = to_encoding(function, c.encoding, member("encoding"));
+  type_ = to_dtype(function, {argument, "type"}, c.type);
+  dims_ = to_shape(function, argument, c.rank, c.dims);
+  bytes_ = encoded_argument(function, member("bytes"), c.bytes);
+}
+
 encode_report* to_report(stash_encode_report* report) noexcept {
   return reinterpret_cast<encode_report*>(report);
 }

@@ -57,6 +57,21 @@ class encoded_argument {
   bool has_arena_ = false;
 };
 
+/// An encoded tensor of a caller, with the arena that it points to.
+class encoded_tensor_argument {
+ public:
+  encoded_tensor_argument(std::string_view function, std::string_view argument,
+                          const stash_encoded_tensor* tensor);
+
+  encoded_tensor get() const noexcept { return {how_, type_, dims_, bytes_.input()}; }
+
+ private:
+  encoding how_;
+  dtype type_;
+  shape dims_;
+  encoded_argument bytes_;
+};
+
 /// The report of a caller in C, whose layout is that of C++.
 encode_report* to_report(stash_encode_report* report) noexcept;
 stash_encode_report* from_report(encode_report* report) noexcept;

@@ -17,6 +17,8 @@ using namespace stash::c_api;
 
 namespace {
 
+constexpr renamed input_arguments[] = {{"encoding", "input.encoding"}};
+
 /// Names that stay where they are, for callers that keep the address.
 const std::vector<std::string>& target_names() {
   static const std::vector<std::string> names = stash::cpu_targets();
@@ -24,6 +26,24 @@ const std::vector<std::string>& target_names() {
 }
 
 }  // namespace
+
+size_t stash_value_format_count(void) {
+  return stash::value_formats.size();
+}
+
+int32_t stash_value_format_at(size_t index, stash_value_format* format) {
+  return guard(__func__, [&](std::string_view function) {
+    if (index >= stash::value_formats.size()) {
+      refuse(function, "index", fmt::format("a number below {}", stash::value_formats.size()),
+             fmt::format("{}", index));
+    }
+    const stash::value_format_info& row = stash::value_formats[index];
+    // A name is a literal and ends with a zero byte.
+    write(function, "format", format,
+          {sizeof(stash_value_format), row.name.data(), static_cast<int32_t>(row.format), row.bits,
+           row.mantissa_bits, row.bias, row.scaled ? 1 : 0, 0, row.largest()});
+  });
+}
 
 int32_t stash_parse_encoding(const char* name, stash_encoding* encoding) {
   return guard(__func__, [&](std::string_view function) {
@@ -124,22 +144,19 @@ int32_t stash_encode(const stash_encoding* encoding, const stash_tensor_view* in
   });
 }
 
-int32_t stash_decode(const stash_encoding* encoding, const stash_encoded_view* input,
-                     const stash_tensor_view* output, const stash_workspace_view* workspace,
-                     const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
-    stash::decode(to_encoding(function, encoding), encoded_argument(function, "input", input).input(),
+int32_t stash_decode(const stash_encoded_tensor* input, const stash_tensor_view* output,
+                     const stash_workspace_view* workspace, const stash_execution_context* context) {
+  return guard(__func__, {input_arguments}, [&](std::string_view function) {
+    stash::decode(encoded_tensor_argument(function, "input", input).get(),
                   to_view(function, "output", output), to_workspace(function, workspace),
                   to_context(function, context));
   });
 }
 
-int32_t stash_canonicalise(const stash_encoding* encoding, int32_t source, int64_t elements,
-                           const stash_encoded_view* input, const stash_encoded_view* output,
+int32_t stash_canonicalise(const stash_encoded_tensor* input, const stash_encoded_view* output,
                            const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
-    stash::canonicalise(to_encoding(function, encoding), to_dtype(function, "source", source), elements,
-                        encoded_argument(function, "input", input).input(),
+  return guard(__func__, {input_arguments}, [&](std::string_view function) {
+    stash::canonicalise(encoded_tensor_argument(function, "input", input).get(),
                         encoded_argument(function, "output", output).output(), to_context(function, context));
   });
 }
@@ -203,22 +220,20 @@ int32_t stash_decode_batch(const stash_batch_item* items, size_t count, const st
     const auto list = to_batch<stash::decode_item>(
         function, items, count,
         [](const stash::encoding& e, const stash::tensor_view& dense, const encoded_argument& encoded) {
-          return stash::decode_item{e, encoded.input(), dense};
+          return stash::decode_item{{e, dense.type, dense.dims, encoded.input()}, dense};
         });
     stash::decode_batch(list.items, to_workspace(function, workspace), to_context(function, context));
   });
 }
 
-int32_t stash_csr_export32(const stash_encoding* encoding, const stash_encoded_view* input, int64_t elements,
-                           const stash_csr32_view* output, const stash_execution_context* context,
-                           int64_t* nonzeros) {
-  return guard(__func__, [&](std::string_view function) {
+int32_t stash_csr_export32(const stash_encoded_tensor* input, const stash_csr32_view* output,
+                           const stash_execution_context* context, int64_t* nonzeros) {
+  return guard(__func__, {input_arguments}, [&](std::string_view function) {
     const stash_csr32_view c = read(function, "output", output);
     const stash::csr32_view out{c.row_offsets, c.columns, c.values,
                                 to_dtype(function, {"output", "type"}, c.type), c.capacity};
     int64_t& result = checked(function, "nonzeros", nonzeros);
-    result = stash::csr_export32(to_encoding(function, encoding),
-                                 encoded_argument(function, "input", input).input(), elements, out,
+    result = stash::csr_export32(encoded_tensor_argument(function, "input", input).get(), out,
                                  to_context(function, context));
   });
 }

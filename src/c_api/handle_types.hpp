@@ -14,6 +14,8 @@
 struct stash_handle {
   std::unique_ptr<stash::callback_memory> memory;  ///< null: the library's own; outlives the tensor
   stash::stashed_tensor tensor;
+  stash_encoding encoding{};   ///< what stash_handle_tensor() points to
+  stash_encoded_view bytes{};  ///< the same
 };
 
 namespace stash::c_api {

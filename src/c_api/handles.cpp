@@ -21,6 +21,7 @@ namespace {
 constexpr renamed arguments[] = {{"encoding"}, {"input"},          {"source"},
                                  {"dims"},     {"options"},        {"context"},
                                  {"output"},   {"this", "handle"}, {"stored", "handle"}};
+constexpr renamed stored_arguments[] = {{"encoding", "stored.encoding"}};
 constexpr argument_names of_new{arguments, "options.name"};
 constexpr argument_names of_handle{arguments, "handle"};
 
@@ -120,6 +121,27 @@ int32_t stash_handle_encoding(const stash_handle* handle, stash_encoding* encodi
   });
 }
 
+int32_t stash_handle_tensor(stash_handle* handle, stash_encoded_tensor* tensor) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
+    stash_handle& from = checked(function, "handle", handle);
+    const stash::encoded_tensor stored = from.tensor.stored();
+    const stash::encoded_view bytes = from.tensor.output();
+    from.encoding = from_encoding(stored.how);
+    from.bytes = STASH_INIT(stash_encoded_view);
+    from.bytes.data = bytes.data;
+    from.bytes.bytes = bytes.bytes;
+    from.bytes.report = from_report(bytes.report);
+    stash_encoded_tensor c = STASH_INIT(stash_encoded_tensor);
+    c.encoding = &from.encoding;
+    c.type = static_cast<int32_t>(stored.type);
+    c.rank = stored.dims.rank();
+    for (int axis = 0; axis < c.rank; ++axis)
+      c.dims[axis] = stored.dims[axis];
+    c.bytes = &from.bytes;
+    write(function, "tensor", tensor, c);
+  });
+}
+
 int32_t stash_handle_size(const stash_handle* handle, const stash_execution_context* context,
                           stash_size_query** query) {
   return guard(__func__, of_handle, [&](std::string_view function) {
@@ -132,14 +154,12 @@ void stash_handle_destroy(stash_handle* handle) {
   delete handle;
 }
 
-int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, int64_t elements,
-                                const stash_encoded_view* stored, const stash_execution_context* context,
+int32_t stash_size_query_create(const stash_encoded_tensor* stored, const stash_execution_context* context,
                                 stash_size_query** query) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, {stored_arguments}, [&](std::string_view function) {
     stash_size_query*& result = checked(function, "query", query);
     create_query(result,
-                 stash::size_query(to_encoding(function, encoding), to_dtype(function, "source", source),
-                                   elements, encoded_argument(function, "stored", stored).input(),
+                 stash::size_query(encoded_tensor_argument(function, "stored", stored).get(),
                                    to_context(function, context)));
   });
 }

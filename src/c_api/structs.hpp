@@ -45,6 +45,10 @@ inline constexpr std::size_t first_size<stash_overflow_arena> = 32;
 template <>
 inline constexpr std::size_t first_size<stash_encoded_view> = 40;
 template <>
+inline constexpr std::size_t first_size<stash_encoded_tensor> = 96;
+template <>
+inline constexpr std::size_t first_size<stash_value_format> = 48;
+template <>
 inline constexpr std::size_t first_size<stash_workspace_view> = 24;
 template <>
 inline constexpr std::size_t first_size<stash_batch_item> = 32;

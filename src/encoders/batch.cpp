@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "encoders/detail.hpp"
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
@@ -127,7 +127,7 @@ void encode_batch(std::span<const encode_item> items, const workspace_view& work
   check_workspace("encode_batch", workspace, batch_workspace_bytes(items, context), items);
   // The bounds of a range_mask are rounded by the host.
   if (on_device(context))
-    return in_default_rounding([&] { device::encode_batch(items, workspace, context); });
+    return in_default_rounding([&] { device::kernels().encode_batch(items, workspace, context); });
   run_batch(
       items, context, [](const encode_item& item) { return item.input.elements(); },
       [&](const encode_item& item, const execution_context& c) { run_encode(item, workspace, c); });
@@ -140,7 +140,7 @@ void decode_batch(std::span<const decode_item> items, const workspace_view& /*wo
   check_items("decode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_decode(name, items[i], context); });
   check_item_overlap("decode_batch", items);
-  if (on_device(context)) return device::decode_batch(items, context);
+  if (on_device(context)) return device::kernels().decode_batch(items, context);
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);
 } catch (...) {

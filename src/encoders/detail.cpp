@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "encoders/device/device.hpp"
+#include "encoders/device/device_memory.hpp"
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 
@@ -48,6 +48,20 @@ void check_context(std::string_view function, const execution_context& context) 
          fmt::format("one of memory space {}", static_cast<unsigned>(context.space)));
   }
   check_cpu_target(function);
+}
+
+void device::check_available(std::string_view function) {
+  const backend* const found = registered_backend();
+  if (found == nullptr) {
+    fail(errc::unsupported, function, "context", "a host context, or a build with CUDA", "a device context");
+  }
+  found->memory->check_available(function);
+}
+
+const device::memory_calls& device::memory_for(std::string_view function) {
+  const backend* const found = registered_backend();
+  if (found == nullptr) fail(errc::unsupported, function, "device", "a build with CUDA", "one without");
+  return *found->memory;
 }
 
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,

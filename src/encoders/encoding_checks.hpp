@@ -29,15 +29,16 @@ std::size_t checked_bytes_bound(std::string_view function, std::string_view argu
 void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,
                         const execution_context& context);
 
+/// Whether its bytes are tiles, which may lie in an arena, too.
+bool is_tiled(encoding_kind kind) noexcept;
+
 /// What the encoded form may use at most of `view`, and its arena, to take(access).
 template <class View, class Take>
 [[gnu::always_inline]] inline void accesses_of_stored(const char* argument, const encoding& e, dtype source,
                                                       std::int64_t elements, const View& view, use bytes,
                                                       use arena, const Take& take) {
   accesses_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
-  if (e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr) {
-    accesses_of_arena(argument, view.overflow, arena, take);
-  }
+  if (is_tiled(e.kind)) accesses_of_arena(argument, view.overflow, arena, take);
 }
 /// What an item of encode() or decode() reads and writes. Arenas are `arena`'s.
 template <class Take>
@@ -48,10 +49,20 @@ template <class Take>
 }
 template <class Take>
 [[gnu::always_inline]] inline void accesses_of(const decode_item& item, use /*arena*/, const Take& take) {
-  accesses_of_stored("input", item.how, item.output.type, item.output.elements(), item.input, use::read,
-                     use::read, take);
+  accesses_of_stored("input", item.input.how, item.output.type, item.output.elements(), item.input.bytes,
+                     use::read, use::read, take);
   take(memory_access{extent_of(item.output), use::written, "output", ""});
 }
+
+/// The encoding, its type and count, and the bytes, report and arena of an encoded tensor.
+void check_encoded_tensor(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
+                          memory_space where);
+/// As many elements as a dense view and, where bytes depend on it, its type.
+void check_same_elements(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
+                         std::string_view dense_name, const const_tensor_view& dense);
+/// The kind of `expected` and, for pooling codes, its taps.
+void check_kind(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
+                const encoding& expected);
 
 /// All checks of encode() and decode(); `function` stands in the messages.
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context);

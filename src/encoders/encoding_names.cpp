@@ -5,6 +5,7 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/format/kind_codec.hpp"
 #include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
 
@@ -12,39 +13,15 @@ namespace stash {
 namespace detail {
 namespace {
 
-struct named_kind {
-  std::string_view name;
-  encoding_kind kind;
-};
-
-// Kinds whose values may be narrow stand without a name of their own for a cast.
-constexpr std::array kinds{
-    named_kind{"raw", encoding_kind::raw},
-    named_kind{"shape_only", encoding_kind::shape_only},
-    named_kind{"sign_mask", encoding_kind::sign_mask},
-    named_kind{"range_mask", encoding_kind::range_mask},
-    named_kind{"window_index", encoding_kind::window_index},
-    named_kind{"relu_pool", encoding_kind::relu_pool},
-    named_kind{"bitmap", encoding_kind::bitmap},
-    named_kind{"csr", encoding_kind::csr},
-};
-
-bool sparse(encoding_kind kind) noexcept {
-  return kind == encoding_kind::bitmap || kind == encoding_kind::csr;
-}
-
 /// The names that make up an encoding's. Both are empty for an encoding that there is not.
 struct name_parts {
   std::string_view kind, format;
 };
 
 name_parts parts_of(const encoding& e) noexcept {
-  name_parts parts;
-  for (const named_kind& known : kinds) {
-    if (known.kind == e.kind) parts.kind = known.name;
-  }
-  const bool narrow = e.kind == encoding_kind::cast || (sparse(e.kind) && e.values != value_format::source);
-  if (!narrow) return parts;
+  const kind_codec& codec = codec_of(e.kind);
+  name_parts parts{codec.name, {}};
+  if (!codec.has_format() || (codec.tiled() && e.values == value_format::source)) return parts;
   const value_format_info* const info = info_of(e.values);
   if (info == nullptr) return {};
   parts.format = info->name;
@@ -53,10 +30,9 @@ name_parts parts_of(const encoding& e) noexcept {
 
 /// True if it has a name. Every call asks, so nothing is searched.
 bool is_known(const encoding& e) noexcept {
-  const bool narrow = info_of(e.values) != nullptr;
-  if (e.kind == encoding_kind::cast) return narrow;
-  if (sparse(e.kind)) return narrow || e.values == value_format::source;
-  return e.kind <= encoding_kind::csr;
+  const kind_codec* const codec = find_codec(e.kind);
+  if (codec == nullptr || !codec->has_format()) return codec != nullptr;
+  return info_of(e.values) != nullptr || (codec->tiled() && e.values == value_format::source);
 }
 
 std::string unknown(const encoding& e) {
@@ -68,8 +44,8 @@ std::string unknown(const encoding& e) {
 
 std::string list_of_names() {
   std::string list;
-  for (const named_kind& known : kinds)
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", known.name);
+  for (const kind_codec* const known : kind_codecs)
+    if (!known->name.empty()) list += fmt::format("{}{}", list.empty() ? "" : ", ", known->name);
   for (const value_format_info& known : value_formats)
     list += fmt::format(", {}", known.name);
   return list + ", or bitmap_ or csr_ with one of the value formats";
@@ -94,20 +70,21 @@ encoding parse_encoding(std::string_view name) try {
   using namespace detail;
   encoding e;
   std::string_view rest = name;
-  for (const named_kind& known : kinds) {
-    if (known.name == name) {
-      e.kind = known.kind;
+  for (const kind_codec* const known : kind_codecs) {
+    if (known->name.empty()) continue;
+    if (known->name == name) {
+      e.kind = known->kind;
       return e;
     }
-    if (sparse(known.kind) && name.starts_with(known.name) &&
-        name.substr(known.name.size()).starts_with('_')) {
-      e.kind = known.kind;
-      rest = name.substr(known.name.size() + 1);
+    if (known->tiled() && name.starts_with(known->name) &&
+        name.substr(known->name.size()).starts_with('_')) {
+      e.kind = known->kind;
+      rest = name.substr(known->name.size() + 1);
     }
   }
   for (const value_format_info& known : value_formats) {
     if (known.name != rest) continue;
-    if (!sparse(e.kind)) e.kind = encoding_kind::cast;
+    if (!codec_of(e.kind).tiled()) e.kind = encoding_kind::cast;
     e.values = known.format;
     return e;
   }

@@ -168,8 +168,8 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
       if (operand.dense) {
         operand.view = dense_view(r.slice, st.stash[i]);
       } else {
-        operand.stored = plan_.choices[index(r.storage)].stored;
-        operand.bytes = kept_bytes(r.storage, st.stash[i]);
+        operand.stored = {plan_.choices[index(r.storage)].stored, g.at(r.storage).type,
+                          shape({g.at(r.storage).elements(g.batch)}), kept_bytes(r.storage, st.stash[i])};
       }
       k.stash.push_back(operand);
     }
@@ -283,7 +283,7 @@ void executor::run_step(std::size_t i) {
       encode(p.stored, p.dense_in, p.encoded_out, {}, context);
       break;
     case step_kind::decode:
-      decode(p.stored, p.encoded_in, p.dense_out, {}, context);
+      decode({p.stored, p.dense_out.type, p.dense_out.dims, p.encoded_in}, p.dense_out, {}, context);
       break;
     case step_kind::recompute:
       if (p.masked) {

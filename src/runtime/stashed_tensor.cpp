@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/device/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/message.hpp"
@@ -74,7 +74,7 @@ std::size_t counted_bytes(const encoding& e, const const_tensor_view& input, con
     encode_report* report;
   } const counted(options.name, memory, context.stream);
   detail::device::clear(counted.report, sizeof(encode_report), context.stream);
-  detail::device::count(e, input, counted.report, context);
+  detail::device::kernels().count(e, input, counted.report, context);
   return static_cast<std::size_t>(read_report(counted.report, context).slot_bytes);
 }
 
@@ -101,14 +101,14 @@ void runtime::throw_named(std::string_view function, std::string_view name, std:
   throw error(e.code(), fmt::format("{}: {}: {}", function, shortened(name), text));
 }
 
-void runtime::check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
-                            const shape& dims, const const_encoded_view& stored, const tensor_view& output,
-                            const execution_context& context) {
-  const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+void runtime::check_restore(std::string_view function, std::string_view name, const encoded_tensor& stored,
+                            const tensor_view& output, const execution_context& context) {
+  const encoding_kind kind = stored.how.kind;
+  const bool mask = kind == encoding_kind::sign_mask || kind == encoding_kind::range_mask;
   try {
-    detail::check_view(function, "output", output, mask ? output.type : source, context.space);
-    detail::check_elements(function, "output", output, dims.elements());
-    detail::check_decode(function, {e, stored, output}, context);
+    detail::check_view(function, "output", output, mask ? output.type : stored.type, context.space);
+    detail::check_elements(function, "output", output, stored.elements());
+    detail::check_decode(function, {stored, output}, context);
   } catch (const error& wrong) {
     if (name.empty()) throw;
     throw_named(function, name, fmt::format("{}: ", function), wrong);
@@ -242,13 +242,13 @@ void stashed_tensor::reset() noexcept {
 void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const try {
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
-  const_encoded_view input = stored();
-  runtime::check_restore(function, name_, how_, type_, dims_, input, output, context);
-  if (detail::on_device(context)) return detail::run_decode({how_, input, output}, context);
+  encoded_tensor input = stored();
+  runtime::check_restore(function, name_, input, output, context);
+  if (detail::on_device(context)) return detail::run_decode({input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();
-  input.report = &own;
-  detail::run_decode({how_, input, output}, context);
+  input.bytes.report = &own;
+  detail::run_decode({input, output}, context);
   check_status(function, name_, own.status);
 } catch (...) {
   detail::rethrow("stashed_tensor::restore");
@@ -289,7 +289,7 @@ size_query stashed_tensor::size(const execution_context& context) const try {
     detail::fail(errc::invalid_argument, "stashed_tensor::size", "this", "a stashed tensor",
                  "an empty handle");
   }
-  return {how_, type_, dims_.elements(), stored(), context};
+  return {stored(), context};
 } catch (...) {
   detail::rethrow("stashed_tensor::size");
 }
@@ -299,9 +299,9 @@ encoded_view stashed_tensor::output() noexcept {
   return {block_, encoded_bytes_, nullptr, report()};
 }
 
-const_encoded_view stashed_tensor::stored() const noexcept {
-  if (empty()) return {};
-  return {block_, encoded_bytes_, nullptr, report()};
+encoded_tensor stashed_tensor::stored() const noexcept {
+  if (empty()) return {how_, type_, dims_, {}};
+  return {how_, type_, dims_, {block_, encoded_bytes_, nullptr, report()}};
 }
 
 std::size_t stashed_tensor::block_bytes() const noexcept {

@@ -94,7 +94,7 @@ TEST(c_encodings, encode_and_decode_give_the_bytes_of_the_cpp_api) {
     EXPECT_EQ(buffer.report.slot_bytes, report.slot_bytes);
     EXPECT_EQ(buffer.report.flags, report.flags);
 
-    ASSERT_EQ(stash_canonicalise(&e, STASH_DTYPE_F32, 2500, &buffer.view, &canonical.view, nullptr),
+    ASSERT_EQ(stash_canonicalise(c_stored(e, &buffer.view, view), &canonical.view, nullptr),
               STASH_OK);
     EXPECT_EQ(std::memcmp(canonical.view.data, buffer.view.data, canonical.report.slot_bytes), 0) << name;
 
@@ -104,10 +104,12 @@ TEST(c_encodings, encode_and_decode_give_the_bytes_of_the_cpp_api) {
     std::vector<float> back(x.size(), -5.0F), again(x.size(), -6.0F);
     const int32_t type = mask ? STASH_DTYPE_U8 : STASH_DTYPE_F32;
     const stash_tensor_view out = c_view(back.data(), type, {2500});
-    ASSERT_EQ(stash_decode(&e, &buffer.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+    ASSERT_EQ(stash_decode(c_stored(e, &buffer.view, out), &out, nullptr, nullptr), STASH_OK) << last_error();
     cpp::tensor_view expected_out = view_of(again);
     expected_out.type = static_cast<cpp::dtype>(type);
-    cpp::decode(cpp_encoding, {expected.view.data, bytes, nullptr, &report}, expected_out, {}, {});
+    cpp::decode(
+        {cpp_encoding, expected_out.type, expected_out.dims, {expected.view.data, bytes, nullptr, &report}},
+        expected_out, {}, {});
     EXPECT_EQ(std::memcmp(back.data(), again.data(), mask ? 2500 : 10'000), 0) << name;
     EXPECT_EQ(buffer.report.status, 0U);
   }
@@ -121,7 +123,7 @@ TEST(c_encodings, parameters_of_an_encoding_arrive) {
     std::vector<unsigned char> bits(x.size());
     const stash_tensor_view out = c_view(bits.data(), STASH_DTYPE_U8, {6});
     EXPECT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK) << last_error();
-    EXPECT_EQ(stash_decode(&e, &buffer.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+    EXPECT_EQ(stash_decode(c_stored(e, &buffer.view, out), &out, nullptr, nullptr), STASH_OK) << last_error();
     return bits;
   };
   using bits = std::vector<unsigned char>;
@@ -174,7 +176,7 @@ TEST(c_encodings, overflow_arena_and_threads_of_the_caller) {
   EXPECT_GT(calls, 0);
   std::vector<float> back(x.size());
   const stash_tensor_view out = c_view(back);
-  ASSERT_EQ(stash_decode(&e, &slot.view, &out, nullptr, &context), STASH_OK) << last_error();
+  ASSERT_EQ(stash_decode(c_stored(e, &slot.view, out), &out, nullptr, &context), STASH_OK) << last_error();
   EXPECT_EQ(bits_of(back), bits_of(x));
 
   slot.report = {};
@@ -206,7 +208,7 @@ TEST(c_encodings, host_overflow_of_callers_who_know_it) {
   EXPECT_LT(host_claimed, claimed);
   std::vector<float> back(x.size());
   const stash_tensor_view out = c_view(back);
-  ASSERT_EQ(stash_decode(&e, &slot.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+  ASSERT_EQ(stash_decode(c_stored(e, &slot.view, out), &out, nullptr, nullptr), STASH_OK) << last_error();
   EXPECT_EQ(bits_of(back), bits_of(x));
 
   // The structure of the first version ends before the host overflow, whatever follows it.
@@ -276,7 +278,7 @@ TEST(c_encodings, csr_export) {
   out.values = values;
   out.capacity = 2;
   int64_t nonzeros = -1;
-  ASSERT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, &nonzeros), STASH_OK) << last_error();
+  ASSERT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros), STASH_OK) << last_error();
   EXPECT_EQ(nonzeros, 2);
   EXPECT_EQ(offsets[1], 2U);
   EXPECT_EQ(columns[0], 1U);
@@ -284,9 +286,9 @@ TEST(c_encodings, csr_export) {
   EXPECT_EQ(values[1], 2.5F);
   out.capacity = 1;
   nonzeros = -7;
-  EXPECT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, &nonzeros), STASH_CAPACITY_EXCEEDED);
+  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros), STASH_CAPACITY_EXCEEDED);
   EXPECT_EQ(nonzeros, -7);
-  EXPECT_EQ(stash_csr_export32(&e, &buffer.view, 5, &out, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, nullptr), STASH_INVALID_ARGUMENT);
 }
 
 TEST(c_encodings, size_queries) {
@@ -296,7 +298,7 @@ TEST(c_encodings, size_queries) {
   c_buffer buffer(128);
   ASSERT_EQ(stash_encode(&e, &view, &buffer.view, nullptr, nullptr), STASH_OK);
   stash_size_query* query = nullptr;
-  ASSERT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &buffer.view, nullptr, &query), STASH_OK)
+  ASSERT_EQ(stash_size_query_create(c_stored(e, &buffer.view, view), nullptr, &query), STASH_OK)
       << last_error();
   int32_t ready = 0;
   EXPECT_EQ(stash_size_query_ready(query, &ready), STASH_OK);
@@ -309,7 +311,7 @@ TEST(c_encodings, size_queries) {
   EXPECT_EQ(size.bytes, buffer.report.slot_bytes);
   stash_size_query_destroy(query);
   stash_size_query_destroy(nullptr);
-  EXPECT_EQ(stash_size_query_create(&e, STASH_DTYPE_F32, 4, &buffer.view, nullptr, nullptr),
+  EXPECT_EQ(stash_size_query_create(c_stored(e, &buffer.view, view), nullptr, nullptr),
             STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_size_query_wait(nullptr, &size), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_size_query_ready(nullptr, &ready), STASH_INVALID_ARGUMENT);

@@ -73,16 +73,18 @@ TEST_F(layers, relu) {
   const std::vector<float> y = expected;
   const stash_tensor_view c_y = wide(y);
   const stash_encoding e = c_encoding("sign_mask");
-  cpp::relu_backward(view(dy_wide, wide_shape), cpp::parse_encoding("sign_mask"), in(p, report),
+  cpp::relu_backward(view(dy_wide, wide_shape),
+                     {cpp::parse_encoding("sign_mask"), view(dy_wide, wide_shape).type,
+                      view(dy_wide, wide_shape).dims, in(p, report)},
                      view(expected, wide_shape), rule, here);
-  expect_same(stash_relu_backward(&c_dy, &e, &c.view, &c_out, STASH_RULE_PYTORCH, nullptr));
+  expect_same(stash_relu_backward(&c_dy, c_stored(e, &c.view, c_dy), &c_out, STASH_RULE_PYTORCH, nullptr));
   expected.assign(expected.size(), 0.0F);
   cpp::relu_backward(view(dy_wide, wide_shape), view(y, wide_shape), view(expected, wide_shape), rule, here);
   expect_same(stash_relu_backward_dense(&c_dy, &c_y, &c_out, STASH_RULE_PYTORCH, nullptr));
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, STASH_RULE_PYTORCH, nullptr), STASH_OK)
       << "no mask requested";
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, 5, nullptr), STASH_INVALID_ARGUMENT);
-  EXPECT_EQ(stash_relu_backward(&c_dy, &e, nullptr, &c_out, STASH_RULE_PYTORCH, nullptr),
+  EXPECT_EQ(stash_relu_backward(&c_dy, nullptr, &c_out, STASH_RULE_PYTORCH, nullptr),
             STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_relu_backward: stash: expected a structure, got null");
 }
@@ -91,9 +93,11 @@ TEST_F(layers, leaky_relu) {
   cpp::leaky_relu_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), 0.125F, here);
   expect_same(stash_leaky_relu_forward(&c_x, &c_out, &c.view, 0.125F, nullptr));
   const stash_encoding e = c_encoding("sign_mask");
-  cpp::leaky_relu_backward(view(dy_wide, wide_shape), cpp::parse_encoding("sign_mask"), in(p, report),
+  cpp::leaky_relu_backward(view(dy_wide, wide_shape),
+                           {cpp::parse_encoding("sign_mask"), view(dy_wide, wide_shape).type,
+                            view(dy_wide, wide_shape).dims, in(p, report)},
                            view(expected, wide_shape), 0.125F, here);
-  expect_same(stash_leaky_relu_backward(&c_dy, &e, &c.view, &c_out, 0.125F, nullptr));
+  expect_same(stash_leaky_relu_backward(&c_dy, c_stored(e, &c.view, c_dy), &c_out, 0.125F, nullptr));
   cpp::leaky_relu_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(expected, wide_shape), -3.0F,
                            here);
   expect_same(stash_leaky_relu_backward_dense(&c_dy, &c_x, &c_out, -3.0F, nullptr));
@@ -103,9 +107,11 @@ TEST_F(layers, clip) {
   cpp::clip_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), -1, 2, rule, here);
   expect_same(stash_clip_forward(&c_x, &c_out, &c.view, -1, 2, STASH_RULE_PYTORCH, nullptr));
   const stash_encoding e = c_encoding("range_mask");
-  cpp::clip_backward(view(dy_wide, wide_shape), cpp::parse_encoding("range_mask"), in(p, report),
+  cpp::clip_backward(view(dy_wide, wide_shape),
+                     {cpp::parse_encoding("range_mask"), view(dy_wide, wide_shape).type,
+                      view(dy_wide, wide_shape).dims, in(p, report)},
                      view(expected, wide_shape), -1, 2, rule, here);
-  expect_same(stash_clip_backward(&c_dy, &e, &c.view, &c_out, -1, 2, STASH_RULE_PYTORCH, nullptr));
+  expect_same(stash_clip_backward(&c_dy, c_stored(e, &c.view, c_dy), &c_out, -1, 2, STASH_RULE_PYTORCH, nullptr));
   cpp::clip_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(expected, wide_shape), 0, 1, rule,
                      here);
   expect_same(stash_clip_backward_dense(&c_dy, &c_x, &c_out, 0, 1, STASH_RULE_PYTORCH, nullptr));
@@ -115,8 +121,11 @@ TEST_F(layers, max_pool) {
   cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
                         here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
-  cpp::max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {}, here);
-  expect_same(stash_max_pool_backward(&c_dy_small, &c.view, &c_out, &window, nullptr));
+  cpp::max_pool_backward(view(dy_small, small_shape),
+                         {cpp::window_index_of({}), view(dy_small, small_shape).type,
+                          view(dy_small, small_shape).dims, in(p, report)},
+                         view(expected, wide_shape), {}, here);
+  expect_same(stash_max_pool_backward(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c.view, c_dy_small), &c_out, &window, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape), {},
                          rule, here);
@@ -124,13 +133,15 @@ TEST_F(layers, max_pool) {
 }
 
 TEST_F(layers, window_index) {
+  const stash_encoding index_encoding = c_codes(STASH_KIND_WINDOW_INDEX, window);
   const std::int64_t y_dims[] = {4, 3, 4, 16}, x_dims[] = {4, 6, 8, 16};
   std::vector<std::int64_t> positions(768, -1), expected_positions(768, -2);
   cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
                         here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
-  cpp::decode_window_index(in(p, report), small_shape, wide_shape, {}, expected_positions.data(), here);
-  expect_same(stash_decode_window_index(&c.view, 4, y_dims, x_dims, &window, positions.data(), nullptr));
+  cpp::decode_window_index({cpp::window_index_of({}), cpp::dtype::f32, small_shape, in(p, report)}, wide_shape, {},
+                           expected_positions.data(), here);
+  expect_same(stash_decode_window_index(c_stored(index_encoding, &c.view, c_dy_small), x_dims, &window, positions.data(), nullptr));
   EXPECT_EQ(positions, expected_positions);
   positions[5] = expected_positions[5] = 48;  // past the plane
   cpp::encode_window_index(positions.data(), small_shape, wide_shape, {}, out(p2, report2), here);
@@ -142,9 +153,6 @@ TEST_F(layers, window_index) {
                            const int64_t* y, const int64_t* whole, const stash_encoded_view* index) {
     EXPECT_EQ(stash_encode_window_index(flat, rank, y, whole, &window, index, nullptr), code);
     EXPECT_EQ(last_error(), "stash_encode_window_index: " + text);
-    EXPECT_EQ(stash_decode_window_index(index, rank, y, whole, &window, const_cast<int64_t*>(flat), nullptr),
-              code);
-    EXPECT_EQ(last_error(), "stash_decode_window_index: " + text);
   };
   const std::int64_t* const some = positions.data();
   refused(STASH_INVALID_ARGUMENT, "flat: expected data, got a null pointer", nullptr, 4, y_dims, x_dims,
@@ -162,6 +170,29 @@ TEST_F(layers, window_index) {
   window.kernel_w = 1;
   window.pad_top = 255;
   refused(STASH_UNSUPPORTED, "window: expected at most 256 taps, got 257", some, 4, y_dims, x_dims, &c.view);
+}
+
+TEST_F(layers, window_index_that_is_none) {
+  const std::int64_t x_dims[] = {4, 6, 8, 16}, other[] = {4, 6, 8, 8};
+  std::vector<std::int64_t> positions(768);
+  const auto refused = [&](const std::string& text, const stash_encoding& how, const int64_t* whole,
+                           int64_t* flat) {
+    EXPECT_EQ(
+        stash_decode_window_index(c_stored(how, &c.view, c_dy_small), whole, &window, flat, nullptr),
+        STASH_INVALID_ARGUMENT);
+    EXPECT_EQ(last_error(), "stash_decode_window_index: " + text);
+  };
+  stash_encoding how = c_codes(STASH_KIND_WINDOW_INDEX, window);
+  refused("flat: expected data, got a null pointer", how, x_dims, nullptr);
+  refused("x_dims: expected an address, got null", how, nullptr, positions.data());
+  refused("y_dims: expected 4 samples and 8 channels as in x, got 4 and 16", how, other, positions.data());
+  refused("index: expected window_index, got sign_mask", c_encoding("sign_mask"), x_dims, positions.data());
+  how.window_taps = 9;
+  refused("index: expected window_index of 4 taps, as the window has, got one of 9 taps", how, x_dims,
+          positions.data());
+  EXPECT_EQ(stash_decode_window_index(nullptr, x_dims, &window, positions.data(), nullptr),
+            STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_decode_window_index: index: expected a structure, got null");
 }
 
 TEST_F(layers, pool_windows_arrive_whole) {
@@ -215,13 +246,17 @@ TEST_F(layers, relu_max_pool) {
                                           nullptr));
   const std::vector<float> y = expected_small;
   const stash_tensor_view c_y = small(y);
-  cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p, report), view(expected, wide_shape), {},
-                              here);
-  expect_same(stash_relu_max_pool_backward(&c_dy_small, &c.view, &c_out, &window, nullptr));
+  cpp::relu_max_pool_backward(view(dy_small, small_shape),
+                              {cpp::relu_pool_of({}), view(dy_small, small_shape).type,
+                               view(dy_small, small_shape).dims, in(p, report)},
+                              view(expected, wide_shape), {}, here);
+  expect_same(stash_relu_max_pool_backward(&c_dy_small, c_stored(c_codes(STASH_KIND_RELU_POOL, window), &c.view, c_dy_small), &c_out, &window, nullptr));
   expected.assign(expected.size(), 9.0F);
-  cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p2, report2), view(y, small_shape),
-                              view(expected, wide_shape), {}, rule, here);
-  expect_same(stash_relu_max_pool_backward_output(&c_dy_small, &c2.view, &c_y, &c_out, &window,
+  cpp::relu_max_pool_backward(view(dy_small, small_shape),
+                              {cpp::window_index_of({}), view(dy_small, small_shape).type,
+                               view(dy_small, small_shape).dims, in(p2, report2)},
+                              view(y, small_shape), view(expected, wide_shape), {}, rule, here);
+  expect_same(stash_relu_max_pool_backward_output(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small), &c_y, &c_out, &window,
                                                   STASH_RULE_PYTORCH, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::relu_max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape),
@@ -236,9 +271,13 @@ TEST_F(layers, relu_max_pool) {
   cpp::encode(mask, view(y, small_shape), out(p, report), {}, here);
   ASSERT_EQ(stash_encode(&c_mask, &c_y, &c.view, nullptr, nullptr), STASH_OK);
   expected.assign(expected.size(), 9.0F);
-  cpp::relu_max_pool_backward(view(dy_small, small_shape), in(p2, report2), mask, in(p, report),
-                              view(expected, wide_shape), {}, rule, here);
-  expect_same(stash_relu_max_pool_backward_sign(&c_dy_small, &c2.view, &c_mask, &c.view, &c_out, &window,
+  cpp::relu_max_pool_backward(
+      view(dy_small, small_shape),
+      {cpp::window_index_of({}), view(dy_small, small_shape).type, view(dy_small, small_shape).dims,
+       in(p2, report2)},
+      {mask, view(dy_small, small_shape).type, view(dy_small, small_shape).dims, in(p, report)},
+      view(expected, wide_shape), {}, rule, here);
+  expect_same(stash_relu_max_pool_backward_sign(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small), c_stored(c_mask, &c.view, c_dy_small), &c_out, &window,
                                                 STASH_RULE_PYTORCH, nullptr));
 }
 
@@ -251,7 +290,7 @@ TEST_F(layers, dropout) {
   cpp::dropout_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), 0.3F, key, here);
   expect_same(stash_dropout_forward(&c_x, &c_out, &c.view, 0.3F, &c_key, nullptr));
   cpp::dropout_backward(view(dy_wide, wide_shape), in(p, report), view(expected, wide_shape), 0.3F, here);
-  expect_same(stash_dropout_backward(&c_dy, &c.view, &c_out, 0.3F, nullptr));
+  expect_same(stash_dropout_backward(&c_dy, c_stored(c_encoding("sign_mask"), &c.view, c_dy), &c_out, 0.3F, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::dropout_backward(view(dy_wide, wide_shape), view(expected, wide_shape), 0.3F, key, here);
   expect_same(stash_dropout_backward_key(&c_dy, &c_out, 0.3F, &c_key, nullptr));

@@ -88,9 +88,15 @@ std::vector<public_call> public_calls(things& t) {
       {"cpu_targets", [] { cpu_targets(); }},
       {"cpu_target", [] { cpu_target(); }, false},
       {"set_cpu_target", [] { set_cpu_target("none"); }},
-      {"csr_export32", [=] { csr_export32(raw, all->in(), 16, {}, {}); }},
+      {"csr_export32",
+       [=] {
+         csr_export32({raw, dtype::f32, {16}, all->in()}, {}, {});
+       }},
       {"dropout_forward", [=] { dropout_forward(x, y, {}, 2, {}, {}); }},
-      {"dropout_backward", [=] { dropout_backward(x, all->in(), y, 2, {}); }},
+      {"dropout_backward",
+       [=] {
+         dropout_backward(x, {{.kind = encoding_kind::sign_mask}, x.type, x.dims, all->in()}, y, 2, {});
+       }},
       {"dropout_backward", [=] { dropout_backward(x, y, 2, {}, {}); }},
       {"to_string", [=] { to_string(unknown); }},
       {"parse_encoding", [] { parse_encoding("none"); }},
@@ -99,8 +105,14 @@ std::vector<public_call> public_calls(things& t) {
       {"encoded_bytes_exact", [=] { encoded_bytes_exact(unknown, x, {}); }},
       {"workspace_bytes", [=] { workspace_bytes(unknown, dtype::f32, 1); }},
       {"encode", [=] { encode(raw, null, all->out(), {}, {}); }},
-      {"decode", [=] { decode(raw, all->in(), null, {}, {}); }},
-      {"canonicalise", [=] { canonicalise(unknown, dtype::f32, 16, all->in(), all->out(), {}); }},
+      {"decode",
+       [=] {
+         decode({raw, null.type, null.dims, all->in()}, null, {}, {});
+       }},
+      {"canonicalise",
+       [=] {
+         canonicalise({unknown, dtype::f32, {16}, all->in()}, all->out(), {});
+       }},
       {"memory_resource::allocate", [] { host_memory().allocate(1, 3); }},
       {"memory_resource::allocate", [] { host_memory().allocate(SIZE_MAX, 1); }},
       {"memory_resource::allocate",
@@ -118,24 +130,59 @@ std::vector<public_call> public_calls(things& t) {
       {"explain_plan", [] { explain_plan("{"); }},
       {"explain_plan", [=] { explain_plan(all->plan); }, true, 11},
       {"max_pool_forward", [=] { max_pool_forward(x, y, window, {}, rule, {}); }},
-      {"max_pool_backward", [=] { max_pool_backward(x, all->in(), y, window, {}); }},
+      {"max_pool_backward",
+       [=] {
+         max_pool_backward(
+             x,
+             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
+             y, window, {});
+       }},
       {"max_pool_backward", [=] { max_pool_backward(x, x, y, window, rule, {}); }},
       {"encode_window_index", [=] { encode_window_index(nullptr, all->dims, {}, window, all->out(), {}); }},
-      {"decode_window_index", [=] { decode_window_index(all->in(), all->dims, {}, window, nullptr, {}); }},
+      {"decode_window_index",
+       [=] {
+         decode_window_index({window_index_of(window), dtype::f32, all->dims, all->in()}, {}, window, nullptr,
+                             {});
+       }},
       {"relu_max_pool_forward", [=] { relu_max_pool_forward(x, y, window, {}, {}, rule, {}); }},
-      {"relu_max_pool_backward", [=] { relu_max_pool_backward(x, all->in(), y, window, {}); }},
       {"relu_max_pool_backward",
-       [=] { relu_max_pool_backward(x, all->in(), mask, all->in(), y, window, rule, {}); }},
-      {"relu_max_pool_backward", [=] { relu_max_pool_backward(x, all->in(), x, y, window, rule, {}); }},
+       [=] {
+         relu_max_pool_backward(
+             x, {relu_pool_of(window), x.type, x.dims, {relu_pool_of(window), x.type, x.dims, all->in()}}, y,
+             window, {});
+       }},
+      {"relu_max_pool_backward",
+       [=] {
+         relu_max_pool_backward(
+             x,
+             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
+             {mask, x.type, x.dims, all->in()}, y, window, rule, {});
+       }},
+      {"relu_max_pool_backward",
+       [=] {
+         relu_max_pool_backward(
+             x,
+             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
+             x, y, window, rule, {});
+       }},
       {"relu_max_pool_backward", [=] { relu_max_pool_backward(x, x, y, window, rule, {}); }},
       {"relu_forward", [=] { relu_forward(x, null, {}, rule, {}); }},
-      {"relu_backward", [=] { relu_backward(x, unknown, all->in(), y, rule, {}); }},
+      {"relu_backward",
+       [=] {
+         relu_backward(x, {unknown, x.type, x.dims, all->in()}, y, rule, {});
+       }},
       {"relu_backward", [=] { relu_backward(x, null, y, rule, {}); }},
       {"leaky_relu_forward", [=] { leaky_relu_forward(x, y, {}, nan, {}); }},
-      {"leaky_relu_backward", [=] { leaky_relu_backward(x, mask, all->in(), y, nan, {}); }},
+      {"leaky_relu_backward",
+       [=] {
+         leaky_relu_backward(x, {mask, x.type, x.dims, all->in()}, y, nan, {});
+       }},
       {"leaky_relu_backward", [=] { leaky_relu_backward(x, x, y, nan, {}); }},
       {"clip_forward", [=] { clip_forward(x, y, {}, 1, 0, rule, {}); }},
-      {"clip_backward", [=] { clip_backward(x, mask, all->in(), y, 1, 0, rule, {}); }},
+      {"clip_backward",
+       [=] {
+         clip_backward(x, {mask, x.type, x.dims, all->in()}, y, 1, 0, rule, {});
+       }},
       {"clip_backward", [=] { clip_backward(x, x, y, 1, 0, rule, {}); }},
       {"size_query", [=] { size_query(unknown, dtype::f32, 1, all->in(), {}); }},
       {"size_query", [=] { size_query(bitmap, x, nullptr, {}); }},

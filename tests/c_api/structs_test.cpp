@@ -159,7 +159,7 @@ TEST(c_structs, reserved_members_are_zero) {
   stash_csr32_view csr = STASH_INIT(stash_csr32_view);
   csr.reserved = 1;
   int64_t nonzeros = 0;
-  refused(stash_csr_export32(&e, &buffer.view, 4, &csr, nullptr, &nonzeros),
+  refused(stash_csr_export32(c_stored(e, &buffer.view, view), &csr, nullptr, &nonzeros),
           "stash_csr_export32: output.reserved: expected 0, got 1");
   stash_pool_window window = STASH_INIT(stash_pool_window);
   window.reserved = 1;

@@ -61,4 +61,36 @@ inline std::string last_error() {
   return stash_last_error_message();
 }
 
+/// An encoded tensor of the type and shape of `dense`, for one call.
+class c_stored {
+ public:
+  c_stored(const stash_encoding& encoding, const stash_encoded_view* bytes, const stash_tensor_view& dense)
+      : encoding_(encoding) {
+    tensor_.encoding = &encoding_;
+    tensor_.type = dense.type;
+    tensor_.rank = dense.rank;
+    std::copy_n(dense.dims, STASH_MAX_RANK, tensor_.dims);
+    tensor_.bytes = bytes;
+  }
+  c_stored(const c_stored&) = delete;
+  c_stored& operator=(const c_stored&) = delete;
+  operator const stash_encoded_tensor*() const { return &tensor_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  stash_encoding encoding_;
+  stash_encoded_tensor tensor_ = STASH_INIT(stash_encoded_tensor);
+};
+
+/// The encoding of a window's argmaxes.
+inline stash_encoding c_codes(std::int32_t kind, const stash_pool_window& window) {
+  const auto or_default = [](std::int32_t value, std::int32_t otherwise) {
+    return value == 0 ? otherwise : value;
+  };
+  stash_encoding e = STASH_INIT(stash_encoding);
+  e.kind = kind;
+  e.window_taps =
+      or_default(window.kernel_d, 1) * or_default(window.kernel_h, 2) * or_default(window.kernel_w, 2);
+  return e;
+}
+
 }  // namespace stash_test

@@ -69,10 +69,13 @@ TEST(allocation_failure, non_owning_does_not_allocate) {
         {"3 exact", [&] { encoded_bytes_exact(e, memory::view(m.x), {}); }},
         {"4 workspace", [&] { workspace_bytes(e, dtype::f32, memory::elements); }},
         {"5 encode", [&] { encode(e, memory::view(m.x), m.out(), {}, {}); }},
-        {"6 decode", [&] { decode(e, m.in(), back, {}, {}); }},
+        {"6 decode",
+         [&] {
+           decode({e, back.type, back.dims, m.in()}, back, {}, {});
+         }},
         {"7 canonicalise",
          [&] {
-           canonicalise(e, dtype::f32, memory::elements, m.in(),
+           canonicalise({e, dtype::f32, {memory::elements}, m.in()},
                         {m.canonical.data(), m.canonical.size(), nullptr, &m.canonical_report}, {});
          }},
         {"8 batches", [&] {
@@ -85,7 +88,7 @@ TEST(allocation_failure, non_owning_does_not_allocate) {
       EXPECT_EQ(allocations_in(call), 0) << what;
     if (e.kind == encoding_kind::csr) {
       EXPECT_EQ(allocations_in([&] {
-                  csr_export32(e, m.in(), memory::elements,
+                  csr_export32({e, dtype::f32, {memory::elements}, m.in()},
                                {m.offsets.data(), m.columns.data(), m.y.data(), dtype::f32, memory::elements},
                                {});
                 }),
@@ -111,45 +114,71 @@ TEST(allocation_failure, layers_do_not_allocate) {
       {"relu",
        [&] {
          relu_forward(x, y, m.out(), rule, {});
-         relu_backward(dy, mask, m.in(), dx, rule, {});
+         relu_backward(dy, {mask, dy.type, dy.dims, m.in()}, dx, rule, {});
          relu_backward(dy, y, dx, rule, {});
        }},
       {"leaky relu",
        [&] {
          leaky_relu_forward(x, y, m.out(), 0.1F, {});
-         leaky_relu_backward(dy, mask, m.in(), dx, 0.1F, {});
+         leaky_relu_backward(dy, {mask, dy.type, dy.dims, m.in()}, dx, 0.1F, {});
          leaky_relu_backward(dy, x, dx, 0.1F, {});
        }},
       {"clip",
        [&] {
          clip_forward(x, y, m.out(), 0, 6, rule, {});
-         clip_backward(dy, range, m.in(), dx, 0, 6, rule, {});
+         clip_backward(dy, {range, dy.type, dy.dims, m.in()}, dx, 0, 6, rule, {});
          clip_backward(dy, x, dx, 0, 6, rule, {});
        }},
       {"dropout",
        [&] {
          dropout_forward(x, y, m.out(), 0.5F, key, {});
-         dropout_backward(dy, m.in(), dx, 0.5F, {});
+         dropout_backward(dy,
+                          {{.kind = encoding_kind::sign_mask},
+                           dy.type,
+                           dy.dims,
+                           {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, m.in()}},
+                          dx, 0.5F, {});
          dropout_backward(dy, dx, 0.5F, key, {});
        }},
       {"max pool",
        [&] {
          max_pool_forward(x, pooled, window, code, rule, {});
-         max_pool_backward(pooled_dy, code_in, dx, window, {});
+         max_pool_backward(pooled_dy,
+                           {window_index_of(window),
+                            pooled_dy.type,
+                            pooled_dy.dims,
+                            {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+                           dx, window, {});
          max_pool_backward(pooled_dy, x, dx, window, rule, {});
          const shape full{2, 8, 8, 16};
          max_pool_forward(x, pooled, window, code, rule, {});
-         decode_window_index(code_in, pooled.dims, full, window, m.positions.data(), {});
+         decode_window_index({window_index_of(window), dtype::f32, pooled.dims, code_in}, full, window,
+                             m.positions.data(), {});
          encode_window_index(m.positions.data(), pooled.dims, full, window, code, {});
        }},
       {"relu and max pool", [&] {
          relu_max_pool_forward(x, pooled, window, code, {}, rule, {});
-         relu_max_pool_backward(pooled_dy, code_in, dx, window, {});
+         relu_max_pool_backward(pooled_dy,
+                                {relu_pool_of(window),
+                                 pooled_dy.type,
+                                 pooled_dy.dims,
+                                 {relu_pool_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+                                dx, window, {});
          relu_max_pool_forward(x, pooled, window, {}, code, rule, {});
-         relu_max_pool_backward(pooled_dy, code_in, pooled, dx, window, rule, {});
+         relu_max_pool_backward(pooled_dy,
+                                {window_index_of(window),
+                                 pooled_dy.type,
+                                 pooled_dy.dims,
+                                 {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+                                pooled, dx, window, rule, {});
          relu_max_pool_backward(pooled_dy, x, dx, window, rule, {});
          encode(mask, pooled, m.out(), {}, {});
-         relu_max_pool_backward(pooled_dy, code_in, mask, m.in(), dx, window, rule, {});
+         relu_max_pool_backward(pooled_dy,
+                                {window_index_of(window),
+                                 pooled_dy.type,
+                                 pooled_dy.dims,
+                                 {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+                                {mask, pooled_dy.type, pooled_dy.dims, m.in()}, dx, window, rule, {});
        }}};
   for (const auto& [what, call] : calls)
     EXPECT_EQ(allocations_in(call), 0) << what;
@@ -224,20 +253,59 @@ TEST(allocation_failure, messages_of_errors) {
       {"encoded_bytes_exact", [&] { encoded_bytes_exact(wrong, x, {}); }},
       {"workspace_bytes", [&] { workspace_bytes(bitmap, dtype::f32, -1); }},
       {"encode", [&] { encode(bitmap, x, too_small, {}, {}); }},
-      {"decode", [&] { decode(bitmap, short_input, y, {}, {}); }},
-      {"canonicalise", [&] { canonicalise(cast, dtype::f32, memory::elements, m.in(), too_small, {}); }},
+      {"decode",
+       [&] {
+         decode({bitmap, y.type, y.dims, short_input}, y, {}, {});
+       }},
+      {"canonicalise",
+       [&] {
+         canonicalise({cast, dtype::f32, {memory::elements}, m.in()}, too_small, {});
+       }},
       {"encode_batch", [&] { encode_batch(encode_items, {}, {}); }},
       {"decode_batch", [&] { decode_batch(decode_items, {}, {}); }},
-      {"csr_export32", [&] { csr_export32(cast, m.in(), memory::elements, {}, {}); }},
+      {"csr_export32",
+       [&] {
+         csr_export32({cast, dtype::f32, {memory::elements}, m.in()}, {}, {});
+       }},
       {"relu_forward", [&] { relu_forward(x, y, too_small, rule, {}); }},
-      {"relu_backward", [&] { relu_backward(dy, cast, m.in(), dx, rule, {}); }},
-      {"leaky_relu_backward", [&] { leaky_relu_backward(dy, bitmap, short_input, dx, 0.1F, {}); }},
-      {"clip_backward", [&] { clip_backward(dy, cast, m.in(), dx, 0, 6, rule, {}); }},
+      {"relu_backward",
+       [&] {
+         relu_backward(dy, {cast, dy.type, dy.dims, m.in()}, dx, rule, {});
+       }},
+      {"leaky_relu_backward",
+       [&] {
+         leaky_relu_backward(dy, {bitmap, dy.type, dy.dims, short_input}, dx, 0.1F, {});
+       }},
+      {"clip_backward",
+       [&] {
+         clip_backward(dy, {cast, dy.type, dy.dims, m.in()}, dx, 0, 6, rule, {});
+       }},
       {"dropout_forward", [&] { dropout_forward(x, y, too_small, 1.5F, {}, {}); }},
-      {"dropout_backward", [&] { dropout_backward(dy, short_input, dx, 0.5F, {}); }},
+      {"dropout_backward",
+       [&] {
+         dropout_backward(dy,
+                          {{.kind = encoding_kind::sign_mask},
+                           dy.type,
+                           dy.dims,
+                           {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, short_input}},
+                          dx, 0.5F, {});
+       }},
       {"max_pool_forward", [&] { max_pool_forward(x, y, window, too_small, rule, {}); }},
-      {"max_pool_backward", [&] { max_pool_backward(dy, short_input, dx, window, {}); }},
-      {"relu_max_pool_backward", [&] { relu_max_pool_backward(dy, short_input, dx, window, {}); }}};
+      {"max_pool_backward",
+       [&] {
+         max_pool_backward(dy,
+                           {window_index_of(window),
+                            dy.type,
+                            dy.dims,
+                            {window_index_of(window), dy.type, dy.dims, short_input}},
+                           dx, window, {});
+       }},
+      {"relu_max_pool_backward", [&] {
+         relu_max_pool_backward(
+             dy,
+             {relu_pool_of(window), dy.type, dy.dims, {relu_pool_of(window), dy.type, dy.dims, short_input}},
+             dx, window, {});
+       }}};
   for (const auto& each : calls) {
     const auto& what = each.first;
     const auto& call = each.second;

@@ -36,7 +36,7 @@ class arguments : public ::testing::Test {
   errc decoding_code(const encoding& e, const const_encoded_view& from, const tensor_view& view,
                      const execution_context& context = {}) {
     const std::vector<float> before = values;
-    const errc code = code_of([&] { decode(e, from, view, {}, context); });
+    const errc code = code_of([&] { decode({e, view.type, view.dims, from}, view, {}, context); });
     if (code != errc::ok) {
       EXPECT_EQ(values, before);
     }
@@ -103,7 +103,7 @@ TEST_F(arguments, contexts_are_of_the_host_or_of_a_device) {
                 errc::invalid_argument);
     }
     EXPECT_EQ(code_of([&] {
-                canonicalise(parse_encoding("raw"), dtype::f32, count, stored(256), output(), context);
+                canonicalise({parse_encoding("raw"), dtype::f32, {count}, stored(256)}, output(), context);
               }),
               errc::invalid_argument);
   }
@@ -124,7 +124,9 @@ TEST_F(arguments, types) {
     tensor_view integers = target();
     integers.type = dtype::s32;
     EXPECT_EQ(decoding_code(e, stored(), integers), errc::invalid_argument) << mask;
-    EXPECT_EQ(message_of([&] { decode(e, stored(), integers, {}, {}); }),
+    EXPECT_EQ(message_of([&] {
+                decode({e, integers.type, integers.dims, stored()}, integers, {}, {});
+              }),
               std::string("decode: output: expected a type that ") + mask +
                   " decodes to (u8, f32, f16 or bf16), got s32");
   }
@@ -242,7 +244,7 @@ TEST_F(arguments, relu) {
   EXPECT_EQ(forward(input(), view_of(y), mask), errc::invalid_argument);
 
   const auto backward = [&](const encoding& e, const const_encoded_view& from, const tensor_view& to) {
-    return code_of([&] { relu_backward(input(), e, from, to, rule, {}); });
+    return code_of([&] { relu_backward(input(), {e, input().type, input().dims, from}, to, rule, {}); });
   };
   EXPECT_EQ(backward(parse_encoding("sign_mask"), stored(), view_of(y)), errc::ok);
   EXPECT_EQ(backward(parse_encoding("sign_mask"), stored(15), view_of(y)), errc::capacity_exceeded);
@@ -265,7 +267,11 @@ TEST_F(arguments, empty_tensors_need_no_memory) {
     EXPECT_EQ(code_of([&] { encode(e, empty, {nullptr, 0, nullptr, &report}, {}, {}); }), errc::ok) << name;
     tensor_view back = empty;
     if (e.kind == encoding_kind::sign_mask) back.type = dtype::u8;
-    EXPECT_EQ(code_of([&] { decode(e, {nullptr, 0, nullptr, &report}, back, {}, {}); }), errc::ok) << name;
+    EXPECT_EQ(code_of([&] {
+                decode({e, back.type, back.dims, {nullptr, 0, nullptr, &report}}, back, {}, {});
+              }),
+              errc::ok)
+        << name;
     EXPECT_EQ(report.status, 0u);
     EXPECT_EQ(report.slot_bytes, 0u);
   }
@@ -308,7 +314,9 @@ TEST_F(arguments, messages_name_function_argument_expected_and_got) {
             "encode: input: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
   EXPECT_EQ(message_of([&] { encoded_bytes_exact(bitmap, view, {}); }),
             "encoded_bytes_exact: input: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
-  EXPECT_EQ(message_of([&] { decode(bitmap, stored(), to, {}, {}); }),
+  EXPECT_EQ(message_of([&] {
+              decode({bitmap, to.type, to.dims, stored()}, to, {}, {});
+            }),
             "decode: output: expected a type that bitmap encodes (f32, f16 or bf16), got s32");
   EXPECT_EQ(message_of([&] { encoded_bytes_bound(bitmap, dtype::u8, 1); }),
             "encoded_bytes_bound: source: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
@@ -317,15 +325,17 @@ TEST_F(arguments, messages_name_function_argument_expected_and_got) {
             "unknown type");
 
   // A call that asks another one names itself.
-  EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), -5, {}, {}); }),
-            "csr_export32: elements: expected 0 to 2^56, got -5");
-  EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), 5, {.type = dtype::u8}, {}); }),
+  EXPECT_EQ(message_of([&] {
+              csr_export32({csr, dtype::u8, {5}, stored()}, {.type = dtype::u8}, {});
+            }),
             "csr_export32: output.type: expected a type that csr encodes (f32, f16 or bf16), got u8");
   encoding wrong = bitmap;
   wrong.underflow = static_cast<underflow_rule>(9);
-  EXPECT_EQ(
-      message_of([&] { relu_backward(input(), wrong, stored(), target(), framework_rule::tensorflow, {}); }),
-      "relu_backward: encoding: expected a known underflow rule, got 9");
+  EXPECT_EQ(message_of([&] {
+              relu_backward(input(), {wrong, input().type, input().dims, stored()}, target(),
+                            framework_rule::tensorflow, {});
+            }),
+            "relu_backward: encoding: expected a known underflow rule, got 9");
 
   EXPECT_EQ(message_of([] {
               shape({std::int64_t{1} << 32, 3, std::int64_t{1} << 32});

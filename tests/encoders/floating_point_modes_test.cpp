@@ -113,14 +113,15 @@ void add_encodings(dtype type, const execution_context& context, results& all) {
     EXPECT_EQ(s.memory.copy(), in_batch.memory.copy()) << name;
     all[name] = s.memory.copy();
     map back(mask ? dtype::u8 : type, x.dims);
-    decode(e, s.input(), back.view(), {}, context);
+    decode({e, back.view().type, back.view().dims, s.input()}, back.view(), {}, context);
     EXPECT_TRUE(!is_lossless(e) || mask || back.memory == x.memory) << name;
     all[name + ", decoded"] = back.memory;
     if (e.kind != encoding_kind::csr) continue;
     std::vector<std::uint32_t> rows(static_cast<std::size_t>(n / csr_row_elements + 2)),
         columns(static_cast<std::size_t>(n));
     map values(type, {n});
-    csr_export32(e, s.input(), n, {rows.data(), columns.data(), values.memory.data(), type, n}, context);
+    csr_export32({e, type, {n}, s.input()}, {rows.data(), columns.data(), values.memory.data(), type, n},
+                 context);
     all[name + ", exported"] = values.memory;
   }
   const encoding bitmap = parse_encoding("bitmap");
@@ -142,7 +143,8 @@ void add_layers(dtype type, const execution_context& context, results& all) {
   constexpr framework_rule rule = framework_rule::tensorflow;
   relu_forward(x.view(), y.view(), mask.output(), rule, context);
   add("relu", y);
-  relu_backward(dy.view(), mask.how, mask.input(), dx.view(), rule, context);
+  relu_backward(dy.view(), {mask.how, dy.view().type, dy.view().dims, mask.input()}, dx.view(), rule,
+                context);
   add("relu, backward", dx);
   leaky_relu_forward(x.view(), y.view(), {}, 0.3F, context);
   add("leaky relu", y);
@@ -169,7 +171,9 @@ void add_layers(dtype type, const execution_context& context, results& all) {
         pooled.dims.elements());
     max_pool_forward(x.view(), pooled.view(), window, index.output(), rule, context);
     add("pool" + name, pooled);
-    max_pool_backward(gradient.view(), index.input(), dx.view(), window, context);
+    max_pool_backward(gradient.view(),
+                      {window_index_of(window), gradient.view().type, gradient.view().dims, index.input()},
+                      dx.view(), window, context);
     add("pool, backward" + name, dx);
     relu_max_pool_forward(x.view(), pooled.view(), window, {}, {}, rule, context);
     add("relu and pool" + name, pooled);

@@ -273,7 +273,9 @@ TEST(raw, keeps_every_type_and_pads_with_zeros) {
   encode(parse_encoding("raw"), view_of(bytes), {buffer.data(), 16, nullptr, &report}, {}, {});
   EXPECT_EQ(buffer.copy(), parse_hex("09 08 07 00*13"));
   std::vector<std::uint8_t> back(3);
-  decode(parse_encoding("raw"), {buffer.data(), 16, nullptr, &report}, view_of(back), {}, {});
+  decode(
+      {parse_encoding("raw"), view_of(back).type, view_of(back).dims, {buffer.data(), 16, nullptr, &report}},
+      view_of(back), {}, {});
   EXPECT_EQ(back, bytes);
 }
 
@@ -292,7 +294,8 @@ TEST(sign_mask, of_bytes_means_not_zero_and_decodes_to_bytes) {
       buffer.data()[i / 8] = static_cast<std::uint8_t>(buffer.data()[i / 8] | (1u << (i % 8)));
     }
     std::vector<std::uint8_t> back(static_cast<std::size_t>(n), 77);
-    decode(e, {buffer.data(), buffer.size(), nullptr, &report}, view_of(back), {}, {});
+    decode({e, view_of(back).type, view_of(back).dims, {buffer.data(), buffer.size(), nullptr, &report}},
+           view_of(back), {}, {});
     for (std::size_t i = 0; i < back.size(); ++i)
       ASSERT_EQ(back[i], source[i] != 0 ? 1 : 0) << n << ' ' << i;
     EXPECT_EQ(report.status, status_ok);
@@ -316,7 +319,8 @@ TEST(every_value_encoding, round_trips_at_edges_dense_and_pitched) {
       guarded_buffer stored(bytes.size());
       if (!bytes.empty()) std::memcpy(stored.data(), bytes.data(), bytes.size());
       encode_report report;
-      decode(e, {stored.data(), stored.size(), nullptr, &report}, view_of(back), {}, {});
+      decode({e, view_of(back).type, view_of(back).dims, {stored.data(), stored.size(), nullptr, &report}},
+             view_of(back), {}, {});
       EXPECT_EQ(report.status, status_ok);
       if (is_lossless(e)) {
         ASSERT_EQ(bits_of(back), bits_of(values)) << name << ' ' << n;
@@ -331,7 +335,11 @@ TEST(every_value_encoding, round_trips_at_edges_dense_and_pitched) {
         ASSERT_EQ(pitched.copy(), bytes) << name << ' ' << n << ' ' << channels;
         EXPECT_TRUE(pitched.guards_intact());
         pitched_map target(std::vector<float>(values.size(), 3.0f), channels, channels + 4, 1);
-        decode(e, {pitched.data(), pitched.size(), nullptr, &pitched_report}, target.view(), {}, {});
+        decode({e,
+                target.view().type,
+                target.view().dims,
+                {pitched.data(), pitched.size(), nullptr, &pitched_report}},
+               target.view(), {}, {});
         ASSERT_EQ(bits_of(target.values()), bits_of(back)) << name << ' ' << n << ' ' << channels;
         EXPECT_TRUE(target.neighbours_intact());
       }

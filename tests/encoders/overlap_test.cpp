@@ -83,10 +83,22 @@ TEST_F(overlap, decode) {
     const std::size_t size = encoded_bytes_bound(e, dtype::f32, count);
     const dtype type = e.kind == encoding_kind::sign_mask ? dtype::u8 : dtype::f32;
     const std::size_t dense = static_cast<std::size_t>(count) * size_of(type);
-    refused(name, [&] { decode(e, in(0), map(0, {count}, 0, type), {}, context); });
-    refused(name, [&] { decode(e, in(0), map(size - 4, {count}, 0, type), {}, context); });
-    refused(name, [&] { decode(e, in(dense - dense % 16 - 16), map(0, {count}, 0, type), {}, context); });
-    accepted(name, [&] { decode(e, in(8192 - size, size), map(8192, {count}, 0, type), {}, context); });
+    refused(name, [&] {
+      decode({e, map(0, {count}, 0, type).type, map(0, {count}, 0, type).dims, in(0)},
+             map(0, {count}, 0, type), {}, context);
+    });
+    refused(name, [&] {
+      decode({e, map(size - 4, {count}, 0, type).type, map(size - 4, {count}, 0, type).dims, in(0)},
+             map(size - 4, {count}, 0, type), {}, context);
+    });
+    refused(name, [&] {
+      decode({e, map(0, {count}, 0, type).type, map(0, {count}, 0, type).dims, in(dense - dense % 16 - 16)},
+             map(0, {count}, 0, type), {}, context);
+    });
+    accepted(name, [&] {
+      decode({e, map(8192, {count}, 0, type).type, map(8192, {count}, 0, type).dims, in(8192 - size, size)},
+             map(8192, {count}, 0, type), {}, context);
+    });
   }
 }
 
@@ -114,10 +126,10 @@ TEST_F(overlap, arenas) {
     with({at(32768), 1024, reinterpret_cast<std::uint64_t*>(at(8192))}, "counter in the slot", false);
     const overflow_arena in_output{at(1024), 1024, &claimed};
     refused("decode over its arena", [&] {
-      decode(e, {at(8192), 4096, &in_output, &report}, map(0), {}, context);
+      decode({e, map(0).type, map(0).dims, {at(8192), 4096, &in_output, &report}}, map(0), {}, context);
     });
     refused("canonical over its arena", [&] {
-      canonicalise(e, dtype::f32, count, {at(8192), 4096, &in_output, &report}, out(0), context);
+      canonicalise({e, dtype::f32, {count}, {at(8192), 4096, &in_output, &report}}, out(0), context);
     });
   }
 }
@@ -125,9 +137,9 @@ TEST_F(overlap, arenas) {
 TEST_F(overlap, canonicalise) {
   for (const char* name : kinds) {
     const encoding e = parse_encoding(name);
-    refused(name, [&] { canonicalise(e, dtype::f32, count, in(0), out(0), context); });
-    refused(name, [&] { canonicalise(e, dtype::f32, count, in(0), out(16), context); });
-    refused(name, [&] { canonicalise(e, dtype::f32, count, in(16), out(0), context); });
+    refused(name, [&] { canonicalise({e, dtype::f32, {count}, in(0)}, out(0), context); });
+    refused(name, [&] { canonicalise({e, dtype::f32, {count}, in(0)}, out(16), context); });
+    refused(name, [&] { canonicalise({e, dtype::f32, {count}, in(16)}, out(0), context); });
   }
 }
 
@@ -173,16 +185,27 @@ TEST_F(overlap, element_wise_gradients) {
                  range = parse_encoding("range_mask");
   using from_stash =
       std::function<void(const const_tensor_view&, const const_encoded_view&, const tensor_view&)>;
-  const from_stash stashed[] = {
-      [&](const auto& dy, const auto& s, const auto& dx) { relu_backward(dy, sign, s, dx, rule, context); },
-      [&](const auto& dy, const auto& s, const auto& dx) { relu_backward(dy, bitmap, s, dx, rule, context); },
-      [&](const auto& dy, const auto& s, const auto& dx) {
-        leaky_relu_backward(dy, sign, s, dx, 0.1F, context);
-      },
-      [&](const auto& dy, const auto& s, const auto& dx) {
-        clip_backward(dy, range, s, dx, 0, 6, rule, context);
-      },
-      [&](const auto& dy, const auto& s, const auto& dx) { dropout_backward(dy, s, dx, 0.5F, context); }};
+  const from_stash stashed[] = {[&](const auto& dy, const auto& s, const auto& dx) {
+                                  relu_backward(dy, {sign, dy.type, dy.dims, s}, dx, rule, context);
+                                },
+                                [&](const auto& dy, const auto& s, const auto& dx) {
+                                  relu_backward(dy, {bitmap, dy.type, dy.dims, s}, dx, rule, context);
+                                },
+                                [&](const auto& dy, const auto& s, const auto& dx) {
+                                  leaky_relu_backward(dy, {sign, dy.type, dy.dims, s}, dx, 0.1F, context);
+                                },
+                                [&](const auto& dy, const auto& s, const auto& dx) {
+                                  clip_backward(dy, {range, dy.type, dy.dims, s}, dx, 0, 6, rule, context);
+                                },
+                                [&](const auto& dy, const auto& s, const auto& dx) {
+                                  dropout_backward(
+                                      dy,
+                                      {{.kind = encoding_kind::sign_mask},
+                                       dy.type,
+                                       dy.dims,
+                                       {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, s}},
+                                      dx, 0.5F, context);
+                                }};
   for (const from_stash& f : stashed) {
     accepted("in place", [&] { f(map(0), in(8192), map(0)); });
     accepted("separate", [&] { f(map(0), in(8192), map(16384)); });
@@ -235,17 +258,60 @@ TEST_F(overlap, pooling) {
 
     const auto& dy = y;
     const auto& dx = x;
-    accepted("backward", [&] { max_pool_backward(dy(0), in(1024, 16), dx(2048), w, context); });
-    refused("dy is dx", [&] { max_pool_backward(dy(0), in(1024, 16), dx(0), w, context); });
-    refused("index in dx", [&] { max_pool_backward(dy(0), in(2048, 16), dx(2048), w, context); });
+    accepted("backward", [&] {
+      max_pool_backward(dy(0),
+                        {window_index_of(w),
+                         dy(0).type,
+                         dy(0).dims,
+                         {window_index_of(w), dy(0).type, dy(0).dims, in(1024, 16)}},
+                        dx(2048), w, context);
+    });
+    refused("dy is dx", [&] {
+      max_pool_backward(dy(0),
+                        {window_index_of(w),
+                         dy(0).type,
+                         dy(0).dims,
+                         {window_index_of(w), dy(0).type, dy(0).dims, in(1024, 16)}},
+                        dx(0), w, context);
+    });
+    refused("index in dx", [&] {
+      max_pool_backward(dy(0),
+                        {window_index_of(w),
+                         dy(0).type,
+                         dy(0).dims,
+                         {window_index_of(w), dy(0).type, dy(0).dims, in(2048, 16)}},
+                        dx(2048), w, context);
+    });
     refused("dx is x", [&] { max_pool_backward(dy(0), x(2048), dx(2048), w, rule, context); });
     refused("dy in dx", [&] { max_pool_backward(dy(0), x(2048), dx(16), w, rule, context); });
-    refused("joint: dy is dx", [&] { relu_max_pool_backward(dy(0), in(1024), dx(0), w, context); });
-    refused("joint: code in dx", [&] { relu_max_pool_backward(dy(0), in(1024), dx(1024), w, context); });
-    refused("joint: y in dx",
-            [&] { relu_max_pool_backward(dy(0), in(1024), y(4096), dx(4096), w, rule, context); });
-    refused("joint: stash in dx",
-            [&] { relu_max_pool_backward(dy(0), in(1024), bitmap, in(4096), dx(4096), w, rule, context); });
+    refused("joint: dy is dx", [&] {
+      relu_max_pool_backward(
+          dy(0),
+          {relu_pool_of(w), dy(0).type, dy(0).dims, {relu_pool_of(w), dy(0).type, dy(0).dims, in(1024)}},
+          dx(0), w, context);
+    });
+    refused("joint: code in dx", [&] {
+      relu_max_pool_backward(
+          dy(0),
+          {relu_pool_of(w), dy(0).type, dy(0).dims, {relu_pool_of(w), dy(0).type, dy(0).dims, in(1024)}},
+          dx(1024), w, context);
+    });
+    refused("joint: y in dx", [&] {
+      relu_max_pool_backward(dy(0),
+                             {window_index_of(w),
+                              dy(0).type,
+                              dy(0).dims,
+                              {window_index_of(w), dy(0).type, dy(0).dims, in(1024)}},
+                             y(4096), dx(4096), w, rule, context);
+    });
+    refused("joint: stash in dx", [&] {
+      relu_max_pool_backward(dy(0),
+                             {window_index_of(w),
+                              dy(0).type,
+                              dy(0).dims,
+                              {window_index_of(w), dy(0).type, dy(0).dims, in(1024)}},
+                             {bitmap, dy(0).type, dy(0).dims, in(4096)}, dx(4096), w, rule, context);
+    });
     refused("joint: dx is x", [&] { relu_max_pool_backward(dy(0), x(2048), dx(2048), w, rule, context); });
   }
 }
@@ -256,7 +322,8 @@ TEST_F(overlap, export) {
   report = {};
   auto* words = reinterpret_cast<std::uint32_t*>(at(32768));
   const auto to = [&](std::uint32_t* offsets, std::uint32_t* columns, void* values) {
-    csr_export32(csr, in(8192), count, {offsets, columns, values, dtype::f32, count}, context);
+    csr_export32({csr, dtype::f32, {count}, in(8192)}, {offsets, columns, values, dtype::f32, count},
+                 context);
   };
   accepted("separate", [&] { to(words, words + 16, words + 2048); });
   refused("values over columns", [&] { to(words, words + 16, words + 32); });
@@ -357,7 +424,9 @@ TEST_F(overlap, messages_name_both) {
   };
   EXPECT_EQ(message([&] { encode(parse_encoding("fp16"), map(0), out(16), {}, context); }),
             "encode: output: expected memory apart from input");
-  EXPECT_EQ(message([&] { decode(parse_encoding("fp16"), in(0), map(16), {}, context); }),
+  EXPECT_EQ(message([&] {
+              decode({parse_encoding("fp16"), map(16).type, map(16).dims, in(0)}, map(16), {}, context);
+            }),
             "decode: output: expected memory apart from input");
   EXPECT_EQ(message([&] { relu_forward(map(0), map(4), {}, rule, context); }),
             "relu_forward: y: expected x itself with its pitch, or memory apart from x");

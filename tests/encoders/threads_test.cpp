@@ -85,9 +85,16 @@ TEST(threads, encoders_and_decoders_give_the_same_bytes) {
       if (e.kind == encoding_kind::sign_mask) continue;
       std::vector<float> first(values.size(), 1.0f);
       std::vector<float> second(values.size(), 2.0f);
-      decode(e, {alone.data(), slot_bytes, &alone_arena, &alone_report}, view_of(first), {}, {});
-      decode(e, {together.data(), slot_bytes, &together_arena, &together_report}, view_of(second), {},
-             threaded());
+      decode({e,
+              view_of(first).type,
+              view_of(first).dims,
+              {alone.data(), slot_bytes, &alone_arena, &alone_report}},
+             view_of(first), {}, {});
+      decode({e,
+              view_of(second).type,
+              view_of(second).dims,
+              {together.data(), slot_bytes, &together_arena, &together_report}},
+             view_of(second), {}, threaded());
       ASSERT_EQ(bits_of(first), bits_of(second)) << name;
       EXPECT_TRUE(same(together_report, alone_report)) << name;
     }
@@ -112,8 +119,9 @@ TEST(threads, relu_gives_the_same_bytes) {
     results.push_back(bits_of(y));
     masks.push_back(mask.copy());
     encode(bitmap, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, context);
-    relu_backward(view_of(dy), bitmap, {slot.data(), slot.size(), nullptr, &report}, view_of(dx),
-                  framework_rule::pytorch, context);
+    relu_backward(view_of(dy),
+                  {bitmap, view_of(dy).type, view_of(dy).dims, {slot.data(), slot.size(), nullptr, &report}},
+                  view_of(dx), framework_rule::pytorch, context);
     results.push_back(bits_of(dx));
   }
   EXPECT_EQ(results[0], results[2]);
@@ -156,7 +164,11 @@ TEST(threads, calls_share_an_arena_and_a_report) {
   EXPECT_EQ(report.overflow_bytes, claimed);
   EXPECT_GT(claimed, 0u);
   in_threads([&](std::size_t i) {
-    decode(e, {slots[i].data(), slots[i].size(), &arena, &report}, view_of(back[i]), {}, {});
+    decode({e,
+            view_of(back[i]).type,
+            view_of(back[i]).dims,
+            {slots[i].data(), slots[i].size(), &arena, &report}},
+           view_of(back[i]), {}, {});
   });
   for (std::size_t i = 0; i < calls; ++i)
     EXPECT_EQ(bits_of(back[i]), bits_of(tensors[i]));

@@ -34,7 +34,8 @@ TEST(verify, lossless_encodings_leave_the_checksum_and_pass_it) {
     EXPECT_NE(report.flags & flag_has_checksum, 0u);
     EXPECT_EQ(report.checksum, reference_checksum(values));
     std::vector<float> back(values.size());
-    decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+    decode({e, view_of(back).type, view_of(back).dims, {slot.data(), slot.size(), nullptr, &report}},
+           view_of(back), {}, {});
     EXPECT_EQ(report.status, status_ok);
   }
 }
@@ -49,13 +50,15 @@ TEST(verify, changed_and_exchanged_values_are_noticed) {
   encode_report report;
   encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
   slot.data()[4000] ^= 1;
-  decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+  decode({e, view_of(back).type, view_of(back).dims, {slot.data(), slot.size(), nullptr, &report}},
+         view_of(back), {}, {});
   EXPECT_EQ(report.status, status_verification);
 
   report = {};
   encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
   std::swap_ranges(slot.data(), slot.data() + 4, slot.data() + 4);
-  decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+  decode({e, view_of(back).type, view_of(back).dims, {slot.data(), slot.size(), nullptr, &report}},
+         view_of(back), {}, {});
   EXPECT_EQ(report.status, status_verification);
 }
 
@@ -86,17 +89,18 @@ TEST(verify, canonical_bytes_keep_the_checksum) {
         const const_encoded_view stored{slot.data(), slot_bytes, &arena, &report};
         const auto to_canonical = [&] {
           canonical_report = {};
-          canonicalise(e, x.type, 3000, stored, {canonical.data(), bound, nullptr, &canonical_report}, {});
+          canonicalise({e, x.type, {3000}, stored}, {canonical.data(), bound, nullptr, &canonical_report},
+                       {});
         };
         const const_encoded_view bytes{canonical.data(), bound, nullptr, &canonical_report};
         to_canonical();
         EXPECT_EQ(report.status, status_ok);
         EXPECT_NE(canonical_report.flags & flag_has_checksum, 0u) << name;
         EXPECT_EQ(canonical_report.checksum, report.checksum);
-        decode(e, bytes, y, {}, {});
+        decode({e, y.type, y.dims, bytes}, y, {}, {});
         EXPECT_EQ(canonical_report.status, status_ok) << name;
         canonical.data()[fixed + 4] ^= 1;
-        decode(e, bytes, y, {}, {});
+        decode({e, y.type, y.dims, bytes}, y, {}, {});
         EXPECT_EQ(canonical_report.status, status_verification) << name;
 
         // Bytes that are damaged already do not become right by being copied.
@@ -104,7 +108,7 @@ TEST(verify, canonical_bytes_keep_the_checksum) {
         to_canonical();
         EXPECT_EQ(report.status, status_verification) << name;
         EXPECT_EQ(canonical_report.status, status_ok) << name;
-        decode(e, bytes, y, {}, {});
+        decode({e, y.type, y.dims, bytes}, y, {}, {});
         EXPECT_EQ(canonical_report.status, status_verification) << name;
       }
     }
@@ -123,15 +127,20 @@ TEST(verify, lossy_encodings_and_reports_without_a_checksum_are_left_alone) {
     guarded_buffer canonical(slot.size());
     encode_report canonical_report;
     report.flags |= flag_has_checksum;  // of nothing
-    canonicalise(e, dtype::f32, 100, {slot.data(), slot.size(), nullptr, &report},
+    canonicalise({e, dtype::f32, {100}, {slot.data(), slot.size(), nullptr, &report}},
                  {canonical.data(), canonical.size(), nullptr, &canonical_report}, {});
     EXPECT_EQ(canonical_report.flags & flag_has_checksum, 0u);
-    decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+    decode({e, view_of(back).type, view_of(back).dims, {slot.data(), slot.size(), nullptr, &report}},
+           view_of(back), {}, {});
     EXPECT_EQ(report.status, status_ok);
   }
   guarded_buffer slot(400);
   encode_report fresh;
-  decode(parse_encoding("raw"), {slot.data(), slot.size(), nullptr, &fresh}, view_of(back), {}, {});
+  decode({parse_encoding("raw"),
+          view_of(back).type,
+          view_of(back).dims,
+          {slot.data(), slot.size(), nullptr, &fresh}},
+         view_of(back), {}, {});
   EXPECT_EQ(fresh.status, status_ok);
 }
 

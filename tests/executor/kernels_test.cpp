@@ -23,18 +23,21 @@ errc code_of(const Function& call) {
 
 struct bits_mask {
   explicit bits_mask(std::int64_t elements)
-      : memory(static_cast<std::size_t>(elements / 128 + 1)), bytes(memory.size() * 16) {}
+      : count(elements), memory(static_cast<std::size_t>(elements / 128 + 1)), bytes(memory.size() * 16) {}
   encoded_view view() { return {memory.data(), bytes, nullptr, &report}; }
   stash_operand stash() {
     stash_operand operand;
     operand.dense = false;
-    operand.stored = {.kind = encoding_kind::sign_mask};
-    operand.bytes = {memory.data(), bytes, nullptr, &report};
+    operand.stored = {{.kind = encoding_kind::sign_mask},
+                      dtype::f32,
+                      shape({count}),
+                      {memory.data(), bytes, nullptr, &report}};
     return operand;
   }
   struct alignas(16) block {
     std::byte data[16];
   };
+  std::int64_t count;
   std::vector<block> memory;
   std::size_t bytes;
   encode_report report;
@@ -178,11 +181,11 @@ TEST(activations, encoded_stashes_that_do_not_serve_are_refused) {
   EXPECT_EQ(code_of([&] { activate_backward(op_kind::relu6_backward, dy, dx, mask.stash()); }),
             errc::unsupported);
   stash_operand bitmap = mask.stash();
-  bitmap.stored = {.kind = encoding_kind::bitmap};
+  bitmap.stored.how = {.kind = encoding_kind::bitmap};
   EXPECT_EQ(code_of([&] { activate_backward(op_kind::leaky_relu_backward, dy, dx, bitmap); }),
             errc::unsupported);
   stash_operand small = mask.stash();
-  small.bytes.bytes = 7;
+  small.stored.bytes.bytes = 7;
   EXPECT_EQ(code_of([&] { activate_backward(op_kind::leaky_relu_backward, dy, dx, small); }),
             errc::capacity_exceeded);
 }
@@ -302,7 +305,7 @@ TEST(dropout, forms_agree_and_are_the_derivative) {
     l.backward("from_mask", {raw});
     EXPECT_EQ(bits_of(l.dx), expected);
     raw.dense = false;
-    raw.bytes = {bytes.data(), static_cast<std::size_t>(l.x.size()), nullptr, &report};
+    raw.stored.bytes = {bytes.data(), static_cast<std::size_t>(l.x.size()), nullptr, &report};
     l.backward("from_mask", {raw});
     EXPECT_EQ(bits_of(l.dx), expected);
     l.forward({}, true, true);

@@ -34,13 +34,12 @@ planner::op_attributes attributes_of(const pool_case& c) {
 /// Encoded bytes with their report.
 struct encoded {
   encoded(const encoding& e, std::int64_t elements, dtype source = dtype::f32)
-      : how(e), bytes(encoded_bytes_bound(e, source, elements) / 16) {}
+      : how(e), count(elements), bytes(encoded_bytes_bound(e, source, elements) / 16) {}
   encoded_view view() { return {bytes.data(), bytes.size() * 16, nullptr, &report}; }
   stash_operand stash() {
     stash_operand operand;
     operand.dense = false;
-    operand.stored = how;
-    operand.bytes = {bytes.data(), bytes.size() * 16, nullptr, &report};
+    operand.stored = {how, dtype::f32, shape({count}), {bytes.data(), bytes.size() * 16, nullptr, &report}};
     return operand;
   }
   auxiliary_operand operand() { return {true, how, view()}; }
@@ -49,6 +48,7 @@ struct encoded {
     std::byte data[16];
   };
   encoding how;
+  std::int64_t count;
   std::vector<block> bytes;
   encode_report report;
 };

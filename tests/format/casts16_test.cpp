@@ -38,7 +38,8 @@ TEST(casts16, of_every_value) {
       encode_report report;
       encode(e, {x.data(), type, memory_space::host, {all}, 0}, {bytes, size, nullptr, &report}, {}, {});
       EXPECT_EQ(std::memcmp(bytes, expected.bytes.data(), size), 0) << name;
-      decode(e, {bytes, size, nullptr, &report}, {back.data(), type, memory_space::host, {all}, 0}, {}, {});
+      decode({e, type, {all}, {bytes, size, nullptr, &report}},
+             {back.data(), type, memory_space::host, {all}, 0}, {}, {});
       for (std::uint32_t i = 0; i < all; ++i)
         ASSERT_EQ(back[i], decoded.bits[i]) << name << " of " << i;
     }

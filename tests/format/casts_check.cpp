@@ -269,7 +269,7 @@ std::uint64_t check_library(const cast_under_test& c, const std::vector<code_ran
     encode_report report;
     encode(c.how, {b.patterns.data(), dtype::f32, memory_space::host, {count}},
            {b.stored.data(), b.stored.size(), nullptr, &report}, {}, {});
-    decode(c.how, {b.stored.data(), b.stored.size(), nullptr, &report},
+    decode({c.how, dtype::f32, {count}, {b.stored.data(), b.stored.size(), nullptr, &report}},
            {b.got.data(), dtype::f32, memory_space::host, {count}}, {}, {});
     if (b.stored != b.expected || report.status != status_ok ||
         std::memcmp(b.got.data(), b.decoded.data(), b.count * sizeof(std::uint32_t)) != 0) {

@@ -77,7 +77,10 @@ void expect_reference(const tensor& t, float probability, const dropout_key& key
     dropout_forward(from_x, y, {}, probability, key, context);
   });
   expect("backward from the mask", [&](const const_tensor_view& dy, const tensor_view& dx) {
-    dropout_backward(dy, {mask.data(), mask.size(), nullptr, &report}, dx, probability, context);
+    dropout_backward(
+        dy,
+        {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, {mask.data(), mask.size(), nullptr, &report}},
+        dx, probability, context);
   });
   expect("backward from the key", [&](const const_tensor_view& dy, const tensor_view& dx) {
     dropout_backward(dy, dx, probability, key, context);

@@ -83,8 +83,8 @@ void for_each_case(const std::filesystem::path& path, const Body& body) {
 }
 
 TEST(golden, every_encoding_has_a_file_with_an_explained_case) {
-  const std::vector<std::string> names = stash_test::names_of_all_values(
-      {"raw", "shape_only", "sign_mask", "range_mask", "bitmap", "csr"});
+  const std::vector<std::string> names =
+      stash_test::names_of_all_values({"raw", "shape_only", "sign_mask", "range_mask", "bitmap", "csr"});
   for (const std::string& name : names) {
     const json file = read_file(folder / (name + ".json"));
     EXPECT_EQ(file.at("encoding"), name);
@@ -123,7 +123,8 @@ TEST(golden, library_reads_these_values_from_the_bytes) {
       const dtype type = is_mask(e) ? dtype::u8 : type_of(test_case);
       tensor_memory output(type, {tensor_of(test_case).count()});
       encode_report report;
-      decode(e, {stored.data(), stored.bytes, nullptr, &report}, output.view(), {}, {});
+      decode({e, output.view().type, output.view().dims, {stored.data(), stored.bytes, nullptr, &report}},
+             output.view(), {}, {});
       EXPECT_EQ(report.status, status_ok);
       EXPECT_EQ(text_of_words(output.bits(), type), text_of_words(words_at(test_case, "decoded"), type));
     });
@@ -169,9 +170,11 @@ TEST(golden, pooling_layers_write_and_read_these_codes) {
       tensor_memory dy(dtype::f32, p.y, std::vector<std::uint32_t>(y.bits().size(), 0x3f800000));
       const const_encoded_view in{stored.data(), stored.bytes, nullptr, &report};
       if (joint) {
-        relu_max_pool_backward(dy.view(), in, dx.view(), p.window, {});
+        relu_max_pool_backward(dy.view(), {relu_pool_of(p.window), dy.view().type, dy.view().dims, in},
+                               dx.view(), p.window, {});
       } else {
-        max_pool_backward(dy.view(), in, dx.view(), p.window, {});
+        max_pool_backward(dy.view(), {window_index_of(p.window), dy.view().type, dy.view().dims, in},
+                          dx.view(), p.window, {});
       }
       EXPECT_EQ(report.status, status_ok);
       EXPECT_EQ(text_of_words(dx.bits(), dtype::f32), text_of_words(words_at(test_case, "dx"), dtype::f32));
@@ -197,7 +200,12 @@ TEST(golden, dropout_makes_these_decisions) {
     EXPECT_EQ(text_of_bytes(mask.content()), text_of_bytes(expected));
     const std::string scaled = text_of_words(words_at(test_case, "y"), dtype::f32);
     EXPECT_EQ(text_of_words(y.bits(), dtype::f32), scaled);
-    dropout_backward(x.view(), {mask.data(), mask.bytes, nullptr, &report}, dx.view(), probability, {});
+    dropout_backward(x.view(),
+                     {{.kind = encoding_kind::sign_mask},
+                      x.view().type,
+                      x.view().dims,
+                      {mask.data(), mask.bytes, nullptr, &report}},
+                     dx.view(), probability, {});
     EXPECT_EQ(text_of_words(dx.bits(), dtype::f32), scaled);
   });
 }
@@ -285,8 +293,9 @@ TEST(golden_bad, decoding_is_as_documented) {
     encode_report report;
     const const_encoded_view input{stored.data(), stored.bytes, with_arena || with_host ? &arena : nullptr,
                                    &report};
-    const bool returned =
-        behaves_as_documented(test_case, report, [&] { decode(e, input, output.view(), {}, {}); });
+    const bool returned = behaves_as_documented(test_case, report, [&] {
+      decode({e, output.view().type, output.view().dims, input}, output.view(), {}, {});
+    });
     if (returned && test_case.contains("decoded")) {
       EXPECT_EQ(text_of_words(output.bits(), type), text_of_words(words_at(test_case, "decoded"), type));
     }
@@ -304,7 +313,7 @@ TEST(golden_bad, export_is_as_documented) {
     encode_report report;
     std::int64_t count = 0;
     const bool returned = behaves_as_documented(test_case, report, [&] {
-      count = csr_export32(e, {stored.data(), stored.bytes, nullptr, &report}, elements,
+      count = csr_export32({e, dtype::f32, {elements}, {stored.data(), stored.bytes, nullptr, &report}},
                            {offsets.data(), columns.data(), values.bytes.data(), dtype::f32, elements}, {});
     });
     if (!returned) return;
@@ -325,9 +334,11 @@ TEST(golden_bad, pooling_codes_are_dropped_as_documented) {
     const const_encoded_view code{stored.data(), stored.bytes, nullptr, &report};
     const bool returned = behaves_as_documented(test_case, report, [&] {
       if (test_case.at("encoding") == "relu_pool") {
-        relu_max_pool_backward(dy.view(), code, dx.view(), p.window, {});
+        relu_max_pool_backward(dy.view(), {relu_pool_of(p.window), dy.view().type, dy.view().dims, code},
+                               dx.view(), p.window, {});
       } else {
-        max_pool_backward(dy.view(), code, dx.view(), p.window, {});
+        max_pool_backward(dy.view(), {window_index_of(p.window), dy.view().type, dy.view().dims, code},
+                          dx.view(), p.window, {});
       }
     });
     if (returned) {

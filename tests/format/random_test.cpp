@@ -68,7 +68,8 @@ TEST_P(random_tensors, as_the_reference) {
     const dtype target = decoded_type(GetParam(), random);
     placed back(target, n, inner, random.below(2) == 0 ? 0 : random.below(9),
                 width(target) * random.below(16));
-    decode(e, {out.data(), out.size(), nullptr, &report}, back.view(target), {}, context);
+    decode({e, back.view(target).type, back.view(target).dims, {out.data(), out.size(), nullptr, &report}},
+           back.view(target), {}, context);
     ASSERT_EQ(report.status, status_ok);
     ASSERT_TRUE(back.memory.guard_is_whole());
     ASSERT_EQ(back.take(target, n), reference::decode(e, t, target).bits);
@@ -121,7 +122,7 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
     const bool fits = expected.status == status_ok;
     const const_encoded_view stored{slot.data(), slot.size(), overflow.view(), &report};
     placed back(type, n, n, 0, 0);
-    decode(e, stored, back.view(type), {}, context);
+    decode({e, back.view(type).type, back.view(type).dims, stored}, back.view(type), {}, context);
     ASSERT_TRUE(back.memory.guard_is_whole());
     const reference::reading read = reference::read(e, type, static_cast<std::size_t>(n), found);
     ASSERT_EQ(report.status, read.status);
@@ -132,7 +133,7 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
 
     buffer canonical(exact);
     encode_report canonical_report{};
-    canonicalise(e, type, n, stored, {canonical.data(), canonical.size(), nullptr, &canonical_report},
+    canonicalise({e, type, {n}, stored}, {canonical.data(), canonical.size(), nullptr, &canonical_report},
                  context);
     ASSERT_EQ(canonical_report.status | report.status, status_ok);
     ASSERT_TRUE(canonical.guard_is_whole());
@@ -141,7 +142,7 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
     ASSERT_EQ(canonical_report.flags & flag_mask_is_not_sign, report.flags & flag_mask_is_not_sign);
     if (exact >= fixed + 16) {
       encode_report small{};
-      canonicalise(e, type, n, stored, {canonical.data(), exact - 16, nullptr, &small}, context);
+      canonicalise({e, type, {n}, stored}, {canonical.data(), exact - 16, nullptr, &small}, context);
       ASSERT_EQ(small.status, status_capacity);
     }
   }
@@ -174,7 +175,7 @@ TEST_P(random_tensors, mutated_bytes) {
     placed back(target, n, std::max<std::int64_t>(1, n), 0, 0);
     const const_encoded_view bytes{stored.data(), stored.size(), overflow.view(), &report};
     report.status = status_ok;
-    decode(e, bytes, back.view(target), {}, {});
+    decode({e, back.view(target).type, back.view(target).dims, bytes}, back.view(target), {}, {});
     ASSERT_TRUE(back.memory.guard_is_whole());
     if (!is_sparse()) continue;
     const reference::reading read =
@@ -187,14 +188,14 @@ TEST_P(random_tensors, mutated_bytes) {
     ASSERT_EQ(found, read.values.bits);
     buffer canonical(exact);
     encode_report canonical_report{};
-    canonicalise(e, type, n, bytes, {canonical.data(), canonical.size(), nullptr, &canonical_report}, {});
+    canonicalise({e, type, {n}, bytes}, {canonical.data(), canonical.size(), nullptr, &canonical_report}, {});
     ASSERT_TRUE(canonical.guard_is_whole());
     if (!GetParam().name.starts_with("csr")) continue;
     const auto rows = static_cast<std::size_t>((n + 255) / 256);
     std::vector<std::uint32_t> offsets(rows + 1), columns(static_cast<std::size_t>(n) + 1);
     buffer values(static_cast<std::size_t>(n) * width(type));
     try {
-      csr_export32(e, bytes, n, {offsets.data(), columns.data(), values.data(), type, n}, {});
+      csr_export32({e, type, {n}, bytes}, {offsets.data(), columns.data(), values.data(), type, n}, {});
     } catch (const error& damaged) {
       ASSERT_EQ(damaged.code(), errc::corrupt_data) << damaged.what();
     }
@@ -219,7 +220,8 @@ TEST(csr_export, is_conventional_csr) {
     std::vector<std::uint32_t> columns(static_cast<std::size_t>(count) + 1, 99);
     buffer values(static_cast<std::size_t>(count) * width(type));
     csr32_view out{offsets.data(), columns.data(), values.data(), type, count};
-    ASSERT_EQ(csr_export32(e, {stored.data(), stored.size(), nullptr, &report}, n, out, {}), count);
+    ASSERT_EQ(csr_export32({e, out.type, {n}, {stored.data(), stored.size(), nullptr, &report}}, out, {}),
+              count);
     ASSERT_EQ(columns.back(), 99U);
     ASSERT_TRUE(values.guard_is_whole());
     const std::vector<std::uint32_t> expected = reference::decode(e, t).bits;
@@ -233,7 +235,8 @@ TEST(csr_export, is_conventional_csr) {
     ASSERT_EQ(dense, expected);
     if (count > 0) {
       out.capacity = count - 1;
-      EXPECT_THROW(csr_export32(e, {stored.data(), stored.size(), nullptr, &report}, n, out, {}), error);
+      EXPECT_THROW(
+          csr_export32({e, out.type, {n}, {stored.data(), stored.size(), nullptr, &report}}, out, {}), error);
     }
   }
 }
@@ -279,7 +282,10 @@ TEST(batch, does_what_single_calls_do) {
       EXPECT_EQ(reports[i].nonzeros, batch_reports[i].nonzeros) << names[i];
       placed alone(i == 1 ? dtype::u8 : dtype::f32, results[i]->dims.elements(), results[i]->dims.inner(), 0,
                    0);
-      decode(items[i].how, {single[i].data(), single[i].size(), nullptr, &reports[i]},
+      decode({items[i].how,
+              alone.view(i == 1 ? dtype::u8 : dtype::f32).type,
+              alone.view(i == 1 ? dtype::u8 : dtype::f32).dims,
+              {single[i].data(), single[i].size(), nullptr, &reports[i]}},
              alone.view(i == 1 ? dtype::u8 : dtype::f32), {}, {});
       EXPECT_EQ(std::memcmp(alone.memory.data(), results[i]->memory.data(), alone.memory.size()), 0)
           << names[i];

@@ -39,17 +39,17 @@ outcome backward(layer which, const encoded_case& c, const const_tensor_view& dy
   try {
     switch (which) {
       case layer::relu:
-        relu_backward(dy, c.how, stash, dx, c.how.rule, {});
+        relu_backward(dy, {c.how, dy.type, dy.dims, stash}, dx, c.how.rule, {});
         break;
       case layer::leaky_relu:
-        leaky_relu_backward(dy, c.how, stash, dx, 0.0F, {});
+        leaky_relu_backward(dy, {c.how, dy.type, dy.dims, stash}, dx, 0.0F, {});
         break;
       case layer::clip:
-        clip_backward(dy, c.how, stash, dx, 0.5F, 6.0F, c.how.rule, {});
+        clip_backward(dy, {c.how, dy.type, dy.dims, stash}, dx, 0.5F, 6.0F, c.how.rule, {});
         break;
       case layer::dropout:
       case layer::count:
-        dropout_backward(dy, stash, dx, 0.0F, {});
+        dropout_backward(dy, {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, stash}, dx, 0.0F, {});
         break;
     }
   } catch (const error& e) {

@@ -32,13 +32,18 @@ void check_canonical(const encoded_case& c, const exact_buffer& decoded, std::ui
   const std::size_t bound = encoded_bytes_bound(c.how, c.type, c.elements());
   const exact_buffer canonical(bound - bound * (c.header.other & 15) / 64 / 16 * 16, 0xa5);
   const encoded_view output{canonical.data(), canonical.size(), nullptr, &to};
-  const bool done = returns(errc::capacity_exceeded,
-                            [&] { canonicalise(c.how, c.type, c.elements(), c.view(from), output, {}); });
+  const bool done = returns(errc::capacity_exceeded, [&] {
+    canonicalise({c.how, c.type, {c.elements()}, c.view(from)}, output, {});
+  });
   if (!done || ((from.status | to.status) & (status_corrupt | status_capacity)) != 0) return;
   if ((decode_status & (status_corrupt | status_capacity)) != 0) return;
   const dtype type = decoded_type(c);
   const exact_buffer back(c.tensor_bytes(type), 0);
-  decode(c.how, {canonical.data(), canonical.size(), nullptr, &again}, c.tensor(back, type), {}, {});
+  decode({c.how,
+          c.tensor(back, type).type,
+          c.tensor(back, type).dims,
+          {canonical.data(), canonical.size(), nullptr, &again}},
+         c.tensor(back, type), {}, {});
   require(again.status == status_ok, "canonical bytes decode");
   require(c.same_rows(back, decoded, type), "canonical bytes stand for the same tensor");
 }
@@ -53,7 +58,7 @@ void check_export(const encoded_case& c) {
   encode_report report;
   std::int64_t count = -1;
   try {
-    count = csr_export32(c.how, c.view(report), elements,
+    count = csr_export32({c.how, c.type, {elements}, c.view(report)},
                          {reinterpret_cast<std::uint32_t*>(offsets.data()),
                           reinterpret_cast<std::uint32_t*>(columns.data()), values.data(), c.type, capacity},
                          {});
@@ -78,11 +83,15 @@ void check_decoders(std::span<const std::uint8_t> input, std::span<const std::st
   const exact_buffer plain(c.tensor_bytes(type), 0x00), fast(c.tensor_bytes(type), 0xff);
   encode_report plain_report, fast_report;
   set_cpu_target("scalar");
-  const bool long_enough = returns(
-      errc::capacity_exceeded, [&] { decode(c.how, c.view(plain_report), c.tensor(plain, type), {}, {}); });
+  const bool long_enough = returns(errc::capacity_exceeded, [&] {
+    decode({c.how, c.tensor(plain, type).type, c.tensor(plain, type).dims, c.view(plain_report)},
+           c.tensor(plain, type), {}, {});
+  });
   set_cpu_target(c.target);
-  const bool again = returns(errc::capacity_exceeded,
-                             [&] { decode(c.how, c.view(fast_report), c.tensor(fast, type), {}, {}); });
+  const bool again = returns(errc::capacity_exceeded, [&] {
+    decode({c.how, c.tensor(fast, type).type, c.tensor(fast, type).dims, c.view(fast_report)},
+           c.tensor(fast, type), {}, {});
+  });
   require(long_enough == again, "both or neither are refused");
   if (!long_enough) {
     require(fast_report.status == status_ok && fast.holds_only(0xff), "a refused call writes nothing");

@@ -130,14 +130,15 @@ outcome backward(const pool_case& c, const const_tensor_view& dy, const tensor_v
   try {
     switch (c.which) {
       case call::index:
-        max_pool_backward(dy, code_view, dx, c.window, {});
+        max_pool_backward(dy, {window_index_of(c.window), dy.type, dy.dims, code_view}, dx, c.window, {});
         break;
       case call::code:
-        relu_max_pool_backward(dy, code_view, dx, c.window, {});
+        relu_max_pool_backward(dy, {relu_pool_of(c.window), dy.type, dy.dims, code_view}, dx, c.window, {});
         break;
       case call::index_and_stash:
       case call::count:
-        relu_max_pool_backward(dy, code_view, c.stash_form, stash_view, dx, c.window, c.rule(), {});
+        relu_max_pool_backward(dy, {window_index_of(c.window), dy.type, dy.dims, code_view},
+                               {c.stash_form, dy.type, dy.dims, stash_view}, dx, c.window, c.rule(), {});
         break;
     }
   } catch (const error& e) {
@@ -157,7 +158,9 @@ void check_positions(const pool_case& c, const outcome& backward) {
   const exact_buffer flat(static_cast<std::size_t>(c.dy.elements()) * sizeof(std::int64_t), 0xff);
   auto* const positions = reinterpret_cast<std::int64_t*>(flat.data());
   encode_report from, to;
-  decode_window_index({codes.data(), codes.size(), nullptr, &from}, c.dy, c.dx, c.window, positions, {});
+  decode_window_index(
+      {window_index_of(c.window), dtype::f32, c.dy, {codes.data(), codes.size(), nullptr, &from}}, c.dx,
+      c.window, positions, {});
   require(from.status == backward.status, "codes are taps for both or for none");
   const auto taps = static_cast<std::uint16_t>(c.window.taps());
   const exact_buffer again(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_taps = taps},

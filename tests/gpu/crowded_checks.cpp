@@ -51,7 +51,7 @@ struct crowded_map {
 void expect_decoded(const crowded_map& map, const const_encoded_view& stored, const device_report& report,
                     buffer_mode mode) {
   const tensor_pair y(mode, map.type, map.elements, {map.elements, 0, 0});
-  decode(map.e, stored, y.on_device(), {}, device_context());
+  decode({map.e, y.on_device().type, y.on_device().dims, stored}, y.on_device(), {}, device_context());
   expect_equal(report.read().status, status_ok, "status of decode");
   expect_same_bytes(y.device_bytes(), map.x.device_bytes(), "decoded values");
 }
@@ -105,7 +105,7 @@ void overflow(const crowded_map& map, const device_buffer& arena_memory, unsigne
   expect_decoded(map, kept, report, mode);
   const device_buffer out(mode, map.expected.size());
   const device_report canonical_report(mode);
-  canonicalise(map.e, map.type, map.elements, kept,
+  canonicalise({map.e, map.type, {map.elements}, kept},
                {out.data(), out.size(), nullptr, canonical_report.data()}, device_context());
   expect_equal(report.read().status | canonical_report.read().status, status_ok, "status of canonicalise");
   expect_same_bytes(out.read(), map.expected, "canonical bytes");

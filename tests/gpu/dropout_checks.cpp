@@ -42,10 +42,18 @@ void dropped(buffer_mode mode, dtype type, std::uint32_t seed) {
   dropout_backward(dy.on_device(), dx.on_device(), probability, key, device);
   dx.expect_same("dx from the key");
   if (!with_mask) return;
-  dropout_backward(dy.on_host(), {expected.data(), bytes, nullptr, &host_report}, dx.on_host(), probability,
-                   {});
-  dropout_backward(dy.on_device(), {mask.data(), bytes, nullptr, report.data()}, dx.on_device(), probability,
-                   device);
+  dropout_backward(dy.on_host(),
+                   {{.kind = encoding_kind::sign_mask},
+                    dy.on_host().type,
+                    dy.on_host().dims,
+                    {expected.data(), bytes, nullptr, &host_report}},
+                   dx.on_host(), probability, {});
+  dropout_backward(dy.on_device(),
+                   {{.kind = encoding_kind::sign_mask},
+                    dy.on_device().type,
+                    dy.on_device().dims,
+                    {mask.data(), bytes, nullptr, report.data()}},
+                   dx.on_device(), probability, device);
   dx.expect_same("dx from the mask");
 }
 

@@ -48,7 +48,7 @@ std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::int64_t 
                                     const encode_report& device_report, std::size_t bytes) {
   test::buffer out(bytes);
   encode_report in = device_report, result{};
-  canonicalise(e, type, n, stored.view(in), {out.data(), out.size(), nullptr, &result}, {});
+  canonicalise({e, type, {n}, stored.view(in)}, {out.data(), out.size(), nullptr, &result}, {});
   expect_equal(in.status | result.status, status_ok, "status of canonicalise");
   return {out.data(), out.data() + bytes};
 }
@@ -80,12 +80,14 @@ void random_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_
 
   const dtype target = decoded_type(tested, random);
   const tensor_pair back(mode, target, n, random_placement(n, test::width(target), random));
-  decode(e, {out.data(), out.size(), nullptr, report.data()}, back.on_device(), {}, device);
+  decode({e, back.on_device().type, back.on_device().dims, {out.data(), out.size(), nullptr, report.data()}},
+         back.on_device(), {}, device);
   expect_equal(report.read().status, status_ok, "status of decode");
   test::buffer bytes(exact);
   std::copy(expected.bytes.begin(), expected.bytes.end(), bytes.data());
   encode_report host_report{};
-  decode(e, {bytes.data(), exact, nullptr, &host_report}, back.on_host(), {}, {});
+  decode({e, back.on_host().type, back.on_host().dims, {bytes.data(), exact, nullptr, &host_report}},
+         back.on_host(), {}, {});
   back.expect_same("decoded values");
   expect(back.host_bits() == reference::decode(e, t, target).bits,
          "decoded values differ from the reference's");
@@ -166,13 +168,14 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   expect_equal(found.status, status, "status of encode");
 
   const tensor_pair back(mode, type, n, {n, 0, 0});
-  decode(e, {slot.data(), slot.size(), used, report.data()}, back.on_device(), {}, device);
+  decode({e, back.on_device().type, back.on_device().dims, {slot.data(), slot.size(), used, report.data()}},
+         back.on_device(), {}, device);
   expect_equal(report.read().status, status, "status of decode");
   // What the kernels read, the CPU reads: lost tiles are zeros for both.
   const std::vector<std::uint8_t> on_host{host_memory.bytes(), host_memory.bytes() + host_bytes};
   const host_copy copy(slot.read(), with_arena ? &arena_bytes : nullptr, with_host ? &on_host : nullptr);
   encode_report host_report = found;
-  decode(e, copy.view(host_report), back.on_host(), {}, {});
+  decode({e, back.on_host().type, back.on_host().dims, copy.view(host_report)}, back.on_host(), {}, {});
   back.expect_same("decoded values");
   if (!fits) return;
   expect(back.host_bits() == reference::decode(e, t).bits, "decoded values differ from the reference's");
@@ -198,8 +201,13 @@ void mutated_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32
 
   const dtype target = decoded_type(tested, random);
   const tensor_pair back(mode, target, n, random_placement(n, test::width(target), random));
-  decode(e, {host.data(), host.size(), nullptr, &host_report}, back.on_host(), {}, {});
-  decode(e, {stored.data(), stored.size(), nullptr, report.data()}, back.on_device(), {}, device);
+  decode({e, back.on_host().type, back.on_host().dims, {host.data(), host.size(), nullptr, &host_report}},
+         back.on_host(), {}, {});
+  decode({e,
+          back.on_device().type,
+          back.on_device().dims,
+          {stored.data(), stored.size(), nullptr, report.data()}},
+         back.on_device(), {}, device);
   back.expect_same("decoded values");
   expect_equal(report.read().status, host_report.status, "status of decode");
   expect_same_bytes(stored.read(), bytes, "encoded bytes after decoding");
@@ -228,8 +236,10 @@ void integer_tensor(const char* name, dtype type, buffer_mode mode, std::uint32_
   expect_same_bytes(out.read(), {expected.data(), expected.data() + bytes}, "encoded bytes");
   out.expect_guards("encoded bytes");
   const tensor_pair back(mode, type, n, random_placement(n, width, random));
-  decode(e, {expected.data(), bytes, nullptr, &host_report}, back.on_host(), {}, {});
-  decode(e, {out.data(), out.size(), nullptr, report.data()}, back.on_device(), {}, device);
+  decode({e, back.on_host().type, back.on_host().dims, {expected.data(), bytes, nullptr, &host_report}},
+         back.on_host(), {}, {});
+  decode({e, back.on_device().type, back.on_device().dims, {out.data(), out.size(), nullptr, report.data()}},
+         back.on_device(), {}, device);
   expect_equal(report.read().status, status_ok, "status of decode");
   back.expect_same("decoded values");
 }

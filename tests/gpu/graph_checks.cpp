@@ -65,7 +65,7 @@ struct export_arrays {
   void verify(const encoding& e, const const_encoded_view& on_host) const {
     const test::buffer o(offsets.size()), c(columns.size()), v(values.size());
     const auto count = static_cast<std::size_t>(
-        csr_export32(e, on_host, entries,
+        csr_export32({e, type, {entries}, on_host},
                      {reinterpret_cast<std::uint32_t*>(o.data()), reinterpret_cast<std::uint32_t*>(c.data()),
                       v.data(), type, entries},
                      {}));
@@ -120,10 +120,10 @@ class tiles_work {
     encode(e_, x, {slot_.data(), slot_.size(), overflow(), report_.data()},
            {workspace_.data(), workspace_.size()}, c);
     const const_encoded_view stored{slot_.data(), slot_.size(), overflow(), report_.data()};
-    decode(e_, stored, y_.on_device(), {}, c);
-    canonicalise(e_, x.type, x.elements(), stored, {out_.data(), out_.size(), nullptr, out_report_.data()},
-                 c);
-    if (exported_) csr_export32(e_, stored, x.elements(), exported_->view(), c);
+    decode({e_, y_.on_device().type, y_.on_device().dims, stored}, y_.on_device(), {}, c);
+    canonicalise({e_, x.type, {x.elements()}, stored},
+                 {out_.data(), out_.size(), nullptr, out_report_.data()}, c);
+    if (exported_) csr_export32({e_, exported_->view().type, {x.elements()}, stored}, exported_->view(), c);
   }
 
   void verify() const {
@@ -148,7 +148,7 @@ class tiles_work {
     slot_.expect_guards("slot");
     workspace_.expect_guards("workspace");
     if (overflow_) overflow_->expect_guards();
-    decode(e_, on_host, y_.on_host(), {}, {});
+    decode({e_, y_.on_host().type, y_.on_host().dims, on_host}, y_.on_host(), {}, {});
     y_.expect_same("decoded values");
     if (exported_) exported_->verify(e_, on_host);
   }
@@ -209,7 +209,8 @@ class batch_work {
       test::buffer stored(encoded_bytes_bound(e, dtype::f32, p.x.on_host().elements()));
       encode_report report{};
       encode(e, p.x.on_host(), {stored.data(), stored.size(), nullptr, &report}, {}, {});
-      decode(e, {stored.data(), stored.size(), nullptr, &report}, p.y.on_host(), {}, {});
+      decode({e, p.y.on_host().type, p.y.on_host().dims, {stored.data(), stored.size(), nullptr, &report}},
+             p.y.on_host(), {}, {});
       expect_equal(p.report.read().status, status_ok, fmt::format("status of item {}", i));
       expect_equal(p.report.read().nonzeros, report.nonzeros, fmt::format("nonzeros of item {}", i));
       p.y.expect_same(fmt::format("decoded values of item {}", i));

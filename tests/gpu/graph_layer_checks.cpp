@@ -97,15 +97,15 @@ class activations_work {
     layer &relu = layers_[0], &leaky = layers_[1], &clip = layers_[2];
     relu_forward(x, s.map_of(relu.y), s.out(relu.mask), rule, c);
     relu_forward(x, s.map_of(relu.y_alone), {}, rule, c);
-    relu_backward(dy, sign, s.in(relu.mask), s.map_of(relu.dx), rule, c);
+    relu_backward(dy, {sign, dy.type, dy.dims, s.in(relu.mask)}, s.map_of(relu.dx), rule, c);
     relu_backward(dy, s.map_of(relu.y), s.map_of(relu.dx_dense), rule, c);
     leaky_relu_forward(x, s.map_of(leaky.y), s.out(leaky.mask), 0.1F, c);
     leaky_relu_forward(x, s.map_of(leaky.y_alone), {}, 0.1F, c);
-    leaky_relu_backward(dy, sign, s.in(leaky.mask), s.map_of(leaky.dx), 0.1F, c);
+    leaky_relu_backward(dy, {sign, dy.type, dy.dims, s.in(leaky.mask)}, s.map_of(leaky.dx), 0.1F, c);
     leaky_relu_backward(dy, x, s.map_of(leaky.dx_dense), 0.1F, c);
     clip_forward(x, s.map_of(clip.y), s.out(clip.mask), 0, 6, rule, c);
     clip_forward(x, s.map_of(clip.y_alone), {}, 0, 6, rule, c);
-    clip_backward(dy, range, s.in(clip.mask), s.map_of(clip.dx), 0, 6, rule, c);
+    clip_backward(dy, {range, dy.type, dy.dims, s.in(clip.mask)}, s.map_of(clip.dx), 0, 6, rule, c);
     clip_backward(dy, x, s.map_of(clip.dx_dense), 0, 6, rule, c);
   }
 
@@ -151,7 +151,10 @@ class dropout_work {
     const dropout_key key{0x0123456789abcdefU, 7, 3};
     dropout_forward(s.map_of(x_), s.map_of(y_), s.out(mask_), 0.3F, key, s.context);
     dropout_forward(s.map_of(x_), s.map_of(y_alone_), {}, 0.3F, key, s.context);
-    dropout_backward(s.map_of(dy_), s.in(mask_), s.map_of(dx_), 0.3F, s.context);
+    dropout_backward(
+        s.map_of(dy_),
+        {{.kind = encoding_kind::sign_mask}, s.map_of(dy_).type, s.map_of(dy_).dims, s.in(mask_)},
+        s.map_of(dx_), 0.3F, s.context);
     dropout_backward(s.map_of(dy_), s.map_of(dx_from_key_), 0.3F, key, s.context);
   }
 
@@ -218,16 +221,19 @@ class pool_work {
     const tensor_view x = s.map_of(x_), dy = s.map_of(dy_), relu_y = s.map_of(relu_y_);
     const execution_context& c = s.context;
     max_pool_forward(x, s.map_of(y_), w_, s.out(index_), rule, c);
-    max_pool_backward(dy, s.in(index_), s.map_of(dx_[0]), w_, c);
+    max_pool_backward(dy, {window_index_of(w_), dy.type, dy.dims, s.in(index_)}, s.map_of(dx_[0]), w_, c);
     max_pool_backward(dy, x, s.map_of(dx_[1]), w_, rule, c);
     relu_max_pool_forward(x, relu_y, w_, s.out(code_), s.out(relu_index_), rule, c);
     encode(bitmap, relu_y, s.out(stash_), {}, c);
     encode(sign_mask, relu_y, s.out(signs_), {}, c);
-    relu_max_pool_backward(dy, s.in(code_), s.map_of(dx_[2]), w_, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), bitmap, s.in(stash_), s.map_of(dx_[3]), w_, rule, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), relu_y, s.map_of(dx_[4]), w_, rule, c);
+    relu_max_pool_backward(dy, {relu_pool_of(w_), dy.type, dy.dims, s.in(code_)}, s.map_of(dx_[2]), w_, c);
+    relu_max_pool_backward(dy, {window_index_of(w_), dy.type, dy.dims, s.in(relu_index_)},
+                           {bitmap, dy.type, dy.dims, s.in(stash_)}, s.map_of(dx_[3]), w_, rule, c);
+    relu_max_pool_backward(dy, {window_index_of(w_), dy.type, dy.dims, s.in(relu_index_)}, relu_y,
+                           s.map_of(dx_[4]), w_, rule, c);
     relu_max_pool_backward(dy, x, s.map_of(dx_[5]), w_, rule, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), sign_mask, s.in(signs_), s.map_of(dx_[6]), w_, rule, c);
+    relu_max_pool_backward(dy, {window_index_of(w_), dy.type, dy.dims, s.in(relu_index_)},
+                           {sign_mask, dy.type, dy.dims, s.in(signs_)}, s.map_of(dx_[6]), w_, rule, c);
   }
 
   pool_window w_;

@@ -110,7 +110,7 @@ void csr_export(const char* name, dtype type, std::int64_t n, buffer_mode mode, 
   const test::buffer offsets(found.offsets.size()), columns(found.columns.size()),
       values(found.values.size());
   csr_export32(
-      e, {by_host.data(), bound, nullptr, &host_report}, n,
+      {e, type, {n}, {by_host.data(), bound, nullptr, &host_report}},
       {reinterpret_cast<std::uint32_t*>(offsets.data()), reinterpret_cast<std::uint32_t*>(columns.data()),
        values.data(), type, static_cast<std::int64_t>(nonzeros)},
       {});
@@ -118,7 +118,8 @@ void csr_export(const char* name, dtype type, std::int64_t n, buffer_mode mode, 
   const device_buffer stored(mode, bound);
   const device_report report(mode);
   encode(e, x.on_device(), {stored.data(), bound, nullptr, report.data()}, {}, device_context());
-  csr_export32(e, {stored.data(), bound, nullptr, report.data()}, n, found.view(), device_context());
+  csr_export32({e, found.view().type, {n}, {stored.data(), bound, nullptr, report.data()}}, found.view(),
+               device_context());
   expect_equal(report.read().status, status_ok, "status of csr_export32");
   const auto expect_same = [](const device_buffer& by_device, const test::buffer& expected,
                               const std::string& what) {

@@ -126,9 +126,12 @@ void cast(const char* name, dtype type, std::int64_t n, buffer_mode mode) {
     stored.expect_same(parts[p], p, "codes");
   }
   fill(x.there.data(), 0xff, x.there.size(), nullptr);
-  decode(e, readable(stored.on_device()), x.on_device(dims), {}, device_context());
+  decode({e, x.on_device(dims).type, x.on_device(dims).dims, readable(stored.on_device())}, x.on_device(dims),
+         {}, device_context());
   for (std::size_t p = 0; p < parts.size(); ++p) {
-    decode(e, readable(stored.on_host(p)), x.on_host(p, {parts[p].count}), {}, {});
+    decode({e, x.on_host(p, {parts[p].count}).type, x.on_host(p, {parts[p].count}).dims,
+            readable(stored.on_host(p))},
+           x.on_host(p, {parts[p].count}), {}, {});
     x.expect_same(parts[p], x.parts[p], "decoded values");
   }
 }
@@ -155,7 +158,8 @@ void csr(dtype type, std::int64_t n, buffer_mode mode) {
   }
   expect_equal(report.read().nonzeros, nonzeros, "nonzeros");
   fill(x.there.data(), 0xff, x.there.size(), nullptr);
-  decode(e, readable(out), x.on_device(dims), {}, device_context());
+  decode({e, x.on_device(dims).type, x.on_device(dims).dims, readable(out)}, x.on_device(dims), {},
+         device_context());
   expect_equal(report.read().status, status_ok, "status");
   stored.expect_guards("encoded bytes");
   for (std::size_t p = 0; p < parts.size(); ++p)
@@ -178,10 +182,14 @@ void relu(dtype type, std::int64_t n, buffer_mode mode) {
     mask.expect_same(parts[p], p, "mask");
   }
   // x serves as dy.
-  relu_backward(x.on_device(dims), e, readable(mask.on_device()), y.on_device(dims), rule, device_context());
+  relu_backward(x.on_device(dims),
+                {e, x.on_device(dims).type, x.on_device(dims).dims, readable(mask.on_device())},
+                y.on_device(dims), rule, device_context());
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const shape own{parts[p].count};
-    relu_backward(x.on_host(p, own), e, readable(mask.on_host(p)), y.on_host(p, own), rule, {});
+    relu_backward(x.on_host(p, own),
+                  {e, x.on_host(p, own).type, x.on_host(p, own).dims, readable(mask.on_host(p))},
+                  y.on_host(p, own), rule, {});
     y.expect_same(parts[p], y.parts[p], "dx");
   }
 }
@@ -211,14 +219,22 @@ void pool(const pool_window& w, std::int64_t side, dtype type, std::int64_t n, b
       dy(mode, type, samples * of_y, y_parts, 97, true);
   long_plane index(mode, e, type, samples * of_y, y_parts);
   max_pool_forward(x.on_device(x_all), y.on_device(y_all), w, index.on_device(), rule, device_context());
-  max_pool_backward(dy.on_device(y_all), readable(index.on_device()), dx.on_device(x_all), w,
-                    device_context());
+  max_pool_backward(
+      dy.on_device(y_all),
+      {window_index_of(w),
+       dy.on_device(y_all).type,
+       dy.on_device(y_all).dims,
+       {window_index_of(w), dy.on_device(y_all).type, dy.on_device(y_all).dims, readable(index.on_device())}},
+      dx.on_device(x_all), w, device_context());
   for (std::size_t p = 0; p < x_parts.size(); ++p) {
     const shape own_x = x_dims(x_parts[p].count), own_y = y_dims(y_parts[p].count);
     max_pool_forward(x.on_host(p, own_x), y.on_host(p, own_y), w, index.on_host(p), rule, {});
     y.expect_same(y_parts[p], y.parts[p], "y");
     index.expect_same(y_parts[p], p, "window_index");
-    max_pool_backward(dy.on_host(p, own_y), readable(index.on_host(p)), dx.on_host(p, own_x), w, {});
+    max_pool_backward(dy.on_host(p, own_y),
+                      {window_index_of(w), dy.on_host(p, own_y).type, dy.on_host(p, own_y).dims,
+                       readable(index.on_host(p))},
+                      dx.on_host(p, own_x), w, {});
     dx.expect_same(x_parts[p], dx.parts[p], "dx");
   }
 }

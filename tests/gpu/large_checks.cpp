@@ -67,7 +67,10 @@ void mask(std::int64_t n, progress& p) {
   expect_equal(report.read().status, status_ok, "status of encode");
   stored.expect_guards("mask");
   // Decoding overwrites the map with zeros and ones.
-  decode(e, {stored.data(), stored.size(), nullptr, report.data()},
+  decode({e,
+          dense_view(x.data(), type, n, memory_space::device).type,
+          dense_view(x.data(), type, n, memory_space::device).dims,
+          {stored.data(), stored.size(), nullptr, report.data()}},
          dense_view(x.data(), type, n, memory_space::device), {}, device_context());
   expect_equal(report.read().status, status_ok, "status of decode");
   x.expect_guards("decoded values");
@@ -118,7 +121,10 @@ void values(std::int64_t n, progress& p) {
   expect_equal(found.nonzeros, nonzeros, "nonzeros");
   stored.expect_guards("encoded bytes");
   fill(x.data(), 0xff, x.size(), nullptr);
-  decode(e, {stored.data(), stored.size(), nullptr, report.data()},
+  decode({e,
+          dense_view(x.data(), type, n, memory_space::device).type,
+          dense_view(x.data(), type, n, memory_space::device).dims,
+          {stored.data(), stored.size(), nullptr, report.data()}},
          dense_view(x.data(), type, n, memory_space::device), {}, device_context());
   expect_equal(report.read().status, status_ok, "status of decode");
   x.expect_guards("decoded values");

@@ -47,7 +47,7 @@ layer leaky(const char* name, float slope) {
             leaky_relu_forward(x, y, mask, slope, c);
           },
           [slope](const auto& dy, const auto& e, const auto& stash, const auto& dx, auto, const auto& c) {
-            leaky_relu_backward(dy, e, stash, dx, slope, c);
+            leaky_relu_backward(dy, {e, dy.type, dy.dims, stash}, dx, slope, c);
           },
           [slope](const auto& dy, const auto& x, const auto& dx, auto, const auto& c) {
             leaky_relu_backward(dy, x, dx, slope, c);
@@ -67,7 +67,7 @@ std::vector<layer> layers() {
        {.kind = encoding_kind::sign_mask},
        relu_forward,
        [](const auto& dy, const auto& e, const auto& stash, const auto& dx, auto rule, const auto& c) {
-         relu_backward(dy, e, stash, dx, rule, c);
+         relu_backward(dy, {e, dy.type, dy.dims, stash}, dx, rule, c);
        },
        [](const auto& dy, const auto& y, const auto& dx, auto rule, const auto& c) {
          relu_backward(dy, y, dx, rule, c);
@@ -80,7 +80,7 @@ std::vector<layer> layers() {
          clip_forward(x, y, mask, lower, upper, rule, c);
        },
        [](const auto& dy, const auto& e, const auto& stash, const auto& dx, auto rule, const auto& c) {
-         clip_backward(dy, e, stash, dx, lower, upper, rule, c);
+         clip_backward(dy, {e, dy.type, dy.dims, stash}, dx, lower, upper, rule, c);
        },
        [](const auto& dy, const auto& x, const auto& dx, auto rule, const auto& c) {
          clip_backward(dy, x, dx, lower, upper, rule, c);

@@ -94,8 +94,10 @@ void positions(const pool_geometry& g, coded& index, buffer_mode mode) {
   std::vector<std::int64_t> on_host(count);
   const device_buffer on_device(mode, count * sizeof(std::int64_t));
   auto* const flat = reinterpret_cast<std::int64_t*>(on_device.data());
-  decode_window_index(index.host_in(), g.y, g.x, g.window, on_host.data(), {});
-  decode_window_index(index.device_in(), g.y, g.x, g.window, flat, device);
+  decode_window_index({window_index_of(g.window), dtype::f32, g.y, index.host_in()}, g.x, g.window,
+                      on_host.data(), {});
+  decode_window_index({window_index_of(g.window), dtype::f32, g.y, index.device_in()}, g.x, g.window, flat,
+                      device);
   std::vector<std::uint8_t> expected(count * sizeof(std::int64_t));
   std::memcpy(expected.data(), on_host.data(), expected.size());
   expect_same_bytes(on_device.read(), expected, "positions");
@@ -147,8 +149,12 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
   positions(g, index, mode);
   code.damage(random, damaged);
   if (!relu) {
-    max_pool_backward(dy.on_host(), index.host_in(), dx.on_host(), w, {});
-    max_pool_backward(dy.on_device(), index.device_in(), dx.on_device(), w, device);
+    max_pool_backward(dy.on_host(),
+                      {window_index_of(w), dy.on_host().type, dy.on_host().dims, index.host_in()},
+                      dx.on_host(), w, {});
+    max_pool_backward(dy.on_device(),
+                      {window_index_of(w), dy.on_device().type, dy.on_device().dims, index.device_in()},
+                      dx.on_device(), w, device);
     dx.pair.expect_same("dx from window_index");
     index.expect_same_report("window_index");
     max_pool_backward(dy.on_host(), x.on_host(), dx.on_host(), w, rule, {});
@@ -157,16 +163,24 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
     return;
   }
   if (has_code) {
-    relu_max_pool_backward(dy.on_host(), code.host_in(), dx.on_host(), w, {});
-    relu_max_pool_backward(dy.on_device(), code.device_in(), dx.on_device(), w, device);
+    relu_max_pool_backward(dy.on_host(),
+                           {relu_pool_of(w), dy.on_host().type, dy.on_host().dims, code.host_in()},
+                           dx.on_host(), w, {});
+    relu_max_pool_backward(dy.on_device(),
+                           {relu_pool_of(w), dy.on_device().type, dy.on_device().dims, code.device_in()},
+                           dx.on_device(), w, device);
     dx.pair.expect_same("dx from relu_pool");
     code.expect_same_report("relu_pool");
   }
   relu_max_pool_backward(dy.on_host(), x.on_host(), dx.on_host(), w, rule, {});
   relu_max_pool_backward(dy.on_device(), x.on_device(), dx.on_device(), w, rule, device);
   dx.pair.expect_same("dx from x");
-  relu_max_pool_backward(dy.on_host(), index.host_in(), y.on_host(), dx.on_host(), w, rule, {});
-  relu_max_pool_backward(dy.on_device(), index.device_in(), y.on_device(), dx.on_device(), w, rule, device);
+  relu_max_pool_backward(dy.on_host(),
+                         {window_index_of(w), dy.on_host().type, dy.on_host().dims, index.host_in()},
+                         y.on_host(), dx.on_host(), w, rule, {});
+  relu_max_pool_backward(dy.on_device(),
+                         {window_index_of(w), dy.on_device().type, dy.on_device().dims, index.device_in()},
+                         y.on_device(), dx.on_device(), w, rule, device);
   dx.pair.expect_same("dx from window_index and y");
   const char* const narrow[] = {"fp8", "fp10", "fp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4_e2m1"};
   const std::string format = narrow[random.below(std::size(narrow))];
@@ -179,9 +193,12 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
     encode(e, y.on_host(), stash.host_out(), {}, {});
     // Columns of csr in another order mean nothing that the page says.
     stash.damage(random, damaged && e.kind != encoding_kind::csr);
-    relu_max_pool_backward(dy.on_host(), index.host_in(), e, stash.host_in(), dx.on_host(), w, rule, {});
-    relu_max_pool_backward(dy.on_device(), index.device_in(), e, stash.device_in(), dx.on_device(), w, rule,
-                           device);
+    relu_max_pool_backward(
+        dy.on_host(), {window_index_of(w), dy.on_host().type, dy.on_host().dims, index.host_in()},
+        {e, dy.on_host().type, dy.on_host().dims, stash.host_in()}, dx.on_host(), w, rule, {});
+    relu_max_pool_backward(
+        dy.on_device(), {window_index_of(w), dy.on_device().type, dy.on_device().dims, index.device_in()},
+        {e, dy.on_device().type, dy.on_device().dims, stash.device_in()}, dx.on_device(), w, rule, device);
     dx.pair.expect_same("dx from window_index and " + name);
     stash.expect_same_report(name);
   }

@@ -34,8 +34,9 @@ class round_trip {
     fill(report_.data(), 0, sizeof(encode_report), stream);
     encode(e_, x_.on_device(), {stored_.data(), stored_.size(), nullptr, report_.data()}, {}, context);
     const const_encoded_view stash{stored_.data(), stored_.size(), nullptr, report_.data()};
-    decode(e_, stash, y_.on_device(), {}, context);
-    relu_backward(x_.on_device(), e_, stash, dx_.on_device(), framework_rule::pytorch, context);
+    decode({e_, y_.on_device().type, y_.on_device().dims, stash}, y_.on_device(), {}, context);
+    relu_backward(x_.on_device(), {e_, x_.on_device().type, x_.on_device().dims, stash}, dx_.on_device(),
+                  framework_rule::pytorch, context);
   }
 
   /// The same on the host, and what the device made of it.
@@ -44,8 +45,9 @@ class round_trip {
     encode_report report{};
     encode(e_, x_.on_host(), {stored.data(), stored.size(), nullptr, &report}, {}, {});
     const const_encoded_view stash{stored.data(), stored.size(), nullptr, &report};
-    decode(e_, stash, y_.on_host(), {}, {});
-    relu_backward(x_.on_host(), e_, stash, dx_.on_host(), framework_rule::pytorch, {});
+    decode({e_, y_.on_host().type, y_.on_host().dims, stash}, y_.on_host(), {}, {});
+    relu_backward(x_.on_host(), {e_, x_.on_host().type, x_.on_host().dims, stash}, dx_.on_host(),
+                  framework_rule::pytorch, {});
     const encode_report found = report_.read();
     expect_equal(found.status, report.status, "status");
     expect_equal(found.nonzeros, report.nonzeros, "nonzeros");
@@ -165,7 +167,11 @@ void shared_arena(buffer_mode mode) {
   for (const auto& i : items) {
     const execution_context context = device_context(i->in.handle());
     encode(e, i->x.on_device(), {i->slot.data(), i->slot.size(), &arena, i->report.data()}, {}, context);
-    decode(e, {i->slot.data(), i->slot.size(), &arena, i->report.data()}, i->y.on_device(), {}, context);
+    decode({e,
+            i->y.on_device().type,
+            i->y.on_device().dims,
+            {i->slot.data(), i->slot.size(), &arena, i->report.data()}},
+           i->y.on_device(), {}, context);
   }
   wait_for_device();
   std::uint64_t overflow = 0;

@@ -98,7 +98,9 @@ class swapped_step {
       fill(reports_[k]->data(), 0, sizeof(encode_report), stream);
       encode(e_, x_[k]->on_device(), {slot, slot_, nullptr, reports_[k]->data()}, {}, context);
     } else {
-      decode(e_, {slot, slot_, nullptr, reports_[k]->data()}, y_[k]->on_device(), {}, context);
+      decode(
+          {e_, y_[k]->on_device().type, y_[k]->on_device().dims, {slot, slot_, nullptr, reports_[k]->data()}},
+          y_[k]->on_device(), {}, context);
     }
   }
 

@@ -255,7 +255,7 @@ TEST(stashed_tensor, layers_write_and_read_reserved_memory) {
 
   std::vector<float> dy(small.size(), 2.0F), dwide(x.size()), dx(x.size()), expected(x.size());
   max_pool_backward(as(dy, pooled), index.stored(), as(dwide, wide), {}, {});
-  relu_backward(as(dwide, wide), mask.how(), mask.stored(), as(dx, wide), framework_rule::tensorflow, {});
+  relu_backward(as(dwide, wide), mask.stored(), as(dx, wide), framework_rule::tensorflow, {});
   relu_max_pool_backward(as(dy, pooled), as(x, wide), as(expected, wide), {}, framework_rule::tensorflow, {});
   EXPECT_EQ(bits_of(dx), bits_of(expected));
   mask.check();
@@ -306,7 +306,8 @@ TEST(stashed_tensor, rewind_forgets_what_the_last_tensor_was_like) {
   encode(e, dense(none), kept.output(), {}, {});
   EXPECT_EQ(kept.stored().report->nonzeros, 2U);
   std::vector<float> dx(4);
-  relu_backward(dense(dy), e, kept.stored(), view_of(dx), framework_rule::pytorch, {});
+  relu_backward(dense(dy), {e, dense(dy).type, dense(dy).dims, kept.stored()}, view_of(dx),
+                framework_rule::pytorch, {});
   EXPECT_EQ(dx, (std::vector<float>{5, 0, 7, 0}));
 }
 

@@ -162,11 +162,11 @@ TEST(swap, layers_read_what_they_take) {
   std::vector<float> y(3000), expected(3000), found(3000);
   stashed_tensor mask = stashed_tensor::reserve(parse_encoding("sign_mask"), dtype::f32, {3000});
   relu_forward(view_of(x), view_of(y), mask.output(), framework_rule::pytorch, {});
-  relu_backward(view_of(dy), mask.how(), mask.stored(), view_of(expected), framework_rule::pytorch, {});
+  relu_backward(view_of(dy), mask.stored(), view_of(expected), framework_rule::pytorch, {});
   swapped out = w.swaps->swap_out(std::move(mask));
   for (int round = 0; round < 2; ++round) {
     const stashed_tensor back = out.take();
-    relu_backward(view_of(dy), back.how(), back.stored(), view_of(found), framework_rule::pytorch, {});
+    relu_backward(view_of(dy), back.stored(), view_of(found), framework_rule::pytorch, {});
     back.check();
     EXPECT_EQ(bits_of(found), bits_of(expected));
   }

@@ -66,7 +66,10 @@ TEST(device_batch, is_single_calls_in_few_launches) {
       placed expected(back[i].output.type, back[i].output.elements(),
                       std::max<std::int64_t>(1, back[i].output.elements()), 0, 0);
       encode_report report = m.single_report;
-      decode(items[i].how, {m.single->data(), m.single->size(), nullptr, &report},
+      decode({items[i].how,
+              expected.view(back[i].output.type).type,
+              expected.view(back[i].output.type).dims,
+              {m.single->data(), m.single->size(), nullptr, &report}},
              expected.view(back[i].output.type), {}, {});
       ASSERT_EQ(m.back->take(back[i].output.type, back[i].output.elements()),
                 expected.take(back[i].output.type, back[i].output.elements()))
@@ -101,10 +104,10 @@ TEST(device_batch, readers_stay_in_memory_of_exact_size) {
       const const_encoded_view stored{exact.get(), report.slot_bytes, nullptr, &report};
       const dtype target = mask ? dtype::u8 : dtype::f32;
       const auto back = std::make_unique<std::uint8_t[]>(elements * size_of(target));
-      decode(e, stored, {back.get(), target, memory_space::device, {n}, 0}, {}, device);
+      decode({e, target, {n}, stored}, {back.get(), target, memory_space::device, {n}, 0}, {}, device);
       if (e.kind == encoding_kind::range_mask || name == std::string("raw")) continue;
       const auto dy = std::make_unique<float[]>(elements), dx = std::make_unique<float[]>(elements);
-      relu_backward({dy.get(), dtype::f32, memory_space::device, {n}, 0}, e, stored,
+      relu_backward({dy.get(), dtype::f32, memory_space::device, {n}, 0}, {e, dtype::f32, {n}, stored},
                     {dx.get(), dtype::f32, memory_space::device, {n}, 0}, framework_rule::tensorflow, device);
       EXPECT_EQ(report.status, status_ok);
     }

@@ -65,8 +65,8 @@ TEST_P(device_c_api, encodings) {
   expect_same_on_both_sides([&](const side& on) {
     for (const work& w : all) {
       expect_ok(stash_encode(&w.how, on(x), on(w.stored), on.workspace, on.context));
-      expect_ok(stash_decode(&w.how, on(w.stored), on(w.back), on.workspace, on.context));
-      expect_ok(stash_canonicalise(&w.how, type(), elements, on(w.stored), on(w.copy), on.context));
+      expect_ok(stash_decode(c_stored(w.how, on(w.stored), *on(w.back)), on(w.back), on.workspace, on.context));
+      expect_ok(stash_canonicalise(c_stored(w.how, on(w.stored), *on(x)), on(w.copy), on.context));
     }
   });
 }
@@ -77,7 +77,7 @@ TEST_P(device_c_api, pixels_with_gaps) {
   const encoded_slot& stored = slot_for(e, type(), 480);
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_encode(&e, on(x), on(stored), on.workspace, on.context));
-    expect_ok(stash_decode(&e, on(stored), on(back), nullptr, on.context));
+    expect_ok(stash_decode(c_stored(e, on(stored), *on(back)), on(back), nullptr, on.context));
   });
 }
 
@@ -97,7 +97,7 @@ TEST_P(device_c_api, export_of_csr) {
     out.capacity = elements;
     out.type = type();
     std::int64_t nonzeros = -5;
-    expect_ok(stash_csr_export32(&e, on(stored), elements, &out, on.context, &nonzeros));
+    expect_ok(stash_csr_export32(c_stored(e, on(stored), *on(x)), &out, on.context, &nonzeros));
     // What a device counts is there later.
     EXPECT_EQ(nonzeros == -1, on.device);
   });
@@ -156,15 +156,15 @@ TEST_P(device_c_api, activations) {
     const stash_execution_context* const c = on.context;
     expect_ok(stash_relu_forward(on(x), on(relu.y), on(relu.mask), rule, c));
     expect_ok(stash_relu_forward(on(x), on(relu.y_alone), nullptr, rule, c));
-    expect_ok(stash_relu_backward(on(dy), &sign, on(relu.mask), on(relu.dx), rule, c));
+    expect_ok(stash_relu_backward(on(dy), c_stored(sign, on(relu.mask), *on(dy)), on(relu.dx), rule, c));
     expect_ok(stash_relu_backward_dense(on(dy), on(relu.y), on(relu.dx_dense), rule, c));
     expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y), on(leaky.mask), 0.125F, c));
     expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y_alone), nullptr, 0.125F, c));
-    expect_ok(stash_leaky_relu_backward(on(dy), &sign, on(leaky.mask), on(leaky.dx), 0.125F, c));
+    expect_ok(stash_leaky_relu_backward(on(dy), c_stored(sign, on(leaky.mask), *on(dy)), on(leaky.dx), 0.125F, c));
     expect_ok(stash_leaky_relu_backward_dense(on(dy), on(x), on(leaky.dx_dense), 0.125F, c));
     expect_ok(stash_clip_forward(on(x), on(clip.y), on(clip.mask), -1, 2, rule, c));
     expect_ok(stash_clip_forward(on(x), on(clip.y_alone), nullptr, -1, 2, rule, c));
-    expect_ok(stash_clip_backward(on(dy), &range, on(clip.mask), on(clip.dx), -1, 2, rule, c));
+    expect_ok(stash_clip_backward(on(dy), c_stored(range, on(clip.mask), *on(dy)), on(clip.dx), -1, 2, rule, c));
     expect_ok(stash_clip_backward_dense(on(dy), on(x), on(clip.dx_dense), -1, 2, rule, c));
   });
 }
@@ -181,7 +181,7 @@ TEST_P(device_c_api, dropout) {
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_dropout_forward(on(x), on(y), on(mask), 0.3F, &key, on.context));
     expect_ok(stash_dropout_forward(on(x), on(y_alone), nullptr, 0.3F, &key, on.context));
-    expect_ok(stash_dropout_backward(on(dy), on(mask), on(dx), 0.3F, on.context));
+    expect_ok(stash_dropout_backward(on(dy), c_stored(c_encoding("sign_mask"), on(mask), *on(dy)), on(dx), 0.3F, on.context));
     expect_ok(stash_dropout_backward_key(on(dy), on(dx_from_key), 0.3F, &key, on.context));
   });
 }
@@ -253,25 +253,28 @@ TEST_P(device_c_api_pooling, alone_and_after_relu) {
     for (const work& w : all) {
       const stash_pool_window* const window = &w.window;
       const auto dx = [&](std::size_t way) { return on(*w.dx[way]); };
+      const auto index = [&](const encoded_slot& codes) {
+        return c_stored(c_codes(STASH_KIND_WINDOW_INDEX, w.window), on(codes), *on(w.dy));
+      };
       expect_ok(stash_max_pool_forward(on(w.x), on(w.y), window, on(w.index), rule, c));
-      expect_ok(stash_max_pool_backward(on(w.dy), on(w.index), dx(0), window, c));
+      expect_ok(stash_max_pool_backward(on(w.dy), index(w.index), dx(0), window, c));
       auto* const positions = static_cast<std::int64_t*>(on(w.positions)->data);
       const std::int64_t* const y_dims = on(w.y)->dims;
       const std::int64_t* const x_dims = on(w.x)->dims;
       const std::int32_t rank = on(w.x)->rank;
-      expect_ok(stash_decode_window_index(on(w.index), rank, y_dims, x_dims, window, positions, c));
+      expect_ok(stash_decode_window_index(index(w.index), x_dims, window, positions, c));
       expect_ok(stash_encode_window_index(positions, rank, y_dims, x_dims, window, on(w.index_again), c));
       expect_ok(stash_max_pool_backward_dense(on(w.dy), on(w.x), dx(1), window, rule, c));
       expect_ok(
           stash_relu_max_pool_forward(on(w.x), on(w.relu_y), window, on(w.code), on(w.relu_index), rule, c));
       expect_ok(stash_encode(&bitmap, on(w.relu_y), on(w.bitmap), on.workspace, c));
       expect_ok(stash_encode(&sign_mask, on(w.relu_y), on(w.signs), nullptr, c));
-      expect_ok(stash_relu_max_pool_backward(on(w.dy), on(w.code), dx(2), window, c));
-      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), on(w.relu_index), &bitmap, on(w.bitmap), dx(3),
+      expect_ok(stash_relu_max_pool_backward(on(w.dy), c_stored(c_codes(STASH_KIND_RELU_POOL, w.window), on(w.code), *on(w.dy)), dx(2), window, c));
+      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), index(w.relu_index), c_stored(bitmap, on(w.bitmap), *on(w.dy)), dx(3),
                                                   window, rule, c));
-      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), on(w.relu_index), &sign_mask, on(w.signs), dx(4),
+      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), index(w.relu_index), c_stored(sign_mask, on(w.signs), *on(w.dy)), dx(4),
                                                   window, rule, c));
-      expect_ok(stash_relu_max_pool_backward_output(on(w.dy), on(w.relu_index), on(w.relu_y), dx(5), window,
+      expect_ok(stash_relu_max_pool_backward_output(on(w.dy), index(w.relu_index), on(w.relu_y), dx(5), window,
                                                     rule, c));
       expect_ok(stash_relu_max_pool_backward_dense(on(w.dy), on(w.x), dx(6), window, rule, c));
     }
@@ -293,7 +296,7 @@ TEST_P(device_c_api, reports_of_small_slots_and_wrong_codes) {
   window.pad_top = window.pad_left = 1;
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_encode(&bitmap, on(x), on(small), on.workspace, on.context));
-    expect_ok(stash_max_pool_backward(on(dy), on(nobodys), on(dx), &window, on.context));
+    expect_ok(stash_max_pool_backward(on(dy), c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), on(nobodys), *on(dy)), on(dx), &window, on.context));
   });
 }
 

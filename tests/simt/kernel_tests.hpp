@@ -56,14 +56,15 @@ inline void expect_export_of_cpu(const encoding& e, const const_encoded_view& in
   const auto rows = static_cast<std::size_t>((n + csr_row_elements - 1) / csr_row_elements);
   const exported_csr untouched(type, rows, nonzeros);
   exported_csr by_host = untouched, by_device = untouched, refused = untouched;
-  csr_export32(e, input, n, by_host.view(nonzeros), {});
-  ASSERT_EQ(csr_export32(e, input, n, by_device.view(nonzeros), device), -1);
+  csr_export32({e, by_host.view(nonzeros).type, {n}, input}, by_host.view(nonzeros), {});
+  ASSERT_EQ(csr_export32({e, by_device.view(nonzeros).type, {n}, input}, by_device.view(nonzeros), device),
+            -1);
   ASSERT_EQ(input.report->status, status_ok);
   ASSERT_EQ(by_device.offsets, by_host.offsets);
   ASSERT_EQ(by_device.columns, by_host.columns);
   ASSERT_EQ(by_device.values, by_host.values);
   if (nonzeros == 0) return;
-  csr_export32(e, input, n, refused.view(nonzeros - 1), device);
+  csr_export32({e, refused.view(nonzeros - 1).type, {n}, input}, refused.view(nonzeros - 1), device);
   ASSERT_EQ(input.report->status, status_capacity);
   ASSERT_EQ(refused.columns, untouched.columns);
   ASSERT_EQ(refused.values, untouched.values);
@@ -77,7 +78,7 @@ inline std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::i
   for (const bool on_host : {true, false}) {
     buffer out(bytes);
     encode_report& report = reports[on_host ? 0 : 1];
-    canonicalise(e, type, n, stored, {out.data(), out.size(), nullptr, &report},
+    canonicalise({e, type, {n}, stored}, {out.data(), out.size(), nullptr, &report},
                  on_host ? execution_context{} : device);
     EXPECT_EQ(report.status | stored.report->status, status_ok);
     EXPECT_TRUE(out.guard_is_whole());

@@ -57,8 +57,8 @@ void expect_encoded_as_by_cpu(const planes_under_test& tested, std::int64_t befo
   stored.expect_same("encoded bytes");
   const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
   const ending_map y = ended_map(mask ? dtype::u8 : tested.type, before);
-  decode(e, stored.far_in(), y.far(), {}, device);
-  decode(e, stored.near_in(), y.near(), {}, {});
+  decode({e, y.far().type, y.far().dims, stored.far_in()}, y.far(), {}, device);
+  decode({e, y.near().type, y.near().dims, stored.near_in()}, y.near(), {}, {});
   y.expect_same("decoded values");
 }
 
@@ -121,7 +121,7 @@ TEST_F(large_maps, activations_and_their_gradients) {
     clip_forward(x.near(), clipped.near(), {}, 0, 6, rule, {});
     clipped.expect_same("y of clip");
     same_dx("dx from the mask", [&](const auto& g, const auto& dx, bool far, const auto& context) {
-      relu_backward(g, sign, far ? mask.far_in() : mask.near_in(), dx, rule, context);
+      relu_backward(g, {sign, g.type, g.dims, far ? mask.far_in() : mask.near_in()}, dx, rule, context);
     });
     same_dx("dx from y", [&](const auto& g, const auto& dx, bool far, const auto& context) {
       relu_backward(g, ending(y, far), dx, rule, context);
@@ -140,7 +140,7 @@ TEST_F(large_maps, activations_and_their_gradients) {
       encode(e, y.far(), stored.far_out(), {}, device);
       encode(e, y.near(), stored.near_out(), {}, {});
       same_dx(tested.name, [&](const auto& g, const auto& dx, bool far, const auto& context) {
-        relu_backward(g, e, far ? stored.far_in() : stored.near_in(), dx, rule, context);
+        relu_backward(g, {e, g.type, g.dims, far ? stored.far_in() : stored.near_in()}, dx, rule, context);
       });
     }
   }

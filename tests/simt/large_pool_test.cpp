@@ -79,19 +79,21 @@ class large_pool : public large_maps {
     const auto ending = [](const ending_map& m, bool far) { return far ? m.far() : m.near(); };
     const auto in = [](ending_planes& p, bool far) { return far ? p.far_in() : p.near_in(); };
     same_dx("dx from window_index", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      max_pool_backward(g, in(index, far), dx, w, c);
+      max_pool_backward(g, {window_index_of(w), g.type, g.dims, in(index, far)}, dx, w, c);
     });
     same_dx("dx from x", [&](const auto& g, const auto& dx, bool far, const auto& c) {
       max_pool_backward(g, ending(x, far), dx, w, rule, c);
     });
     same_dx("dx from relu_pool", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, in(code, far), dx, w, c);
+      relu_max_pool_backward(g, {relu_pool_of(w), g.type, g.dims, in(code, far)}, dx, w, c);
     });
     same_dx("dx from window_index and y", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, in(relu_index, far), ending(relu_y, far), dx, w, rule, c);
+      relu_max_pool_backward(g, {window_index_of(w), g.type, g.dims, in(relu_index, far)},
+                             ending(relu_y, far), dx, w, rule, c);
     });
     same_dx("dx from window_index and a mask", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, in(relu_index, far), sign, in(positive, far), dx, w, rule, c);
+      relu_max_pool_backward(g, {window_index_of(w), g.type, g.dims, in(relu_index, far)},
+                             {sign, g.type, g.dims, in(positive, far)}, dx, w, rule, c);
     });
     same_dx("dx from x through ReLU", [&](const auto& g, const auto& dx, bool far, const auto& c) {
       relu_max_pool_backward(g, ending(x, far), dx, w, rule, c);
@@ -105,7 +107,8 @@ class large_pool : public large_maps {
     const const_encoded_view far_in{far_tiles.data(), far_tiles.size(), nullptr, &far_report};
     const const_encoded_view near_in{near_tiles.data(), near_tiles.size(), nullptr, &near_report};
     same_dx("dx from window_index and a bitmap", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, in(relu_index, far), bitmap, far ? far_in : near_in, dx, w, rule, c);
+      relu_max_pool_backward(g, {window_index_of(w), g.type, g.dims, in(relu_index, far)},
+                             {bitmap, g.type, g.dims, far ? far_in : near_in}, dx, w, rule, c);
     });
     EXPECT_EQ(far_report.status, status_ok);
   }

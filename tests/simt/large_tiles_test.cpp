@@ -116,12 +116,14 @@ TEST_F(large_tiles, encode_decode_and_gradients) {
       EXPECT_EQ(t.far_report.flags, t.near_report.flags);
 
       const ending_map y = ended_map(type), dx = ended_map(type);
-      decode(t.e, t.far_in(), y.far(), {}, device);
-      decode(t.e, t.near_in(), y.near(), {}, {});
+      decode({t.e, y.far().type, y.far().dims, t.far_in()}, y.far(), {}, device);
+      decode({t.e, y.near().type, y.near().dims, t.near_in()}, y.near(), {}, {});
       y.expect_same("decoded values");
       t.e.underflow = underflow_rule::keep_nonzero;
-      relu_backward(t.x.far(), t.e, t.far_in(), dx.far(), framework_rule::pytorch, device);
-      relu_backward(t.x.near(), t.e, t.near_in(), dx.near(), framework_rule::pytorch, {});
+      relu_backward(t.x.far(), {t.e, t.x.far().type, t.x.far().dims, t.far_in()}, dx.far(),
+                    framework_rule::pytorch, device);
+      relu_backward(t.x.near(), {t.e, t.x.near().type, t.x.near().dims, t.near_in()}, dx.near(),
+                    framework_rule::pytorch, {});
       dx.expect_same("dx");
       EXPECT_EQ(t.far_report.status, status_ok);
     }
@@ -137,8 +139,8 @@ TEST_F(large_tiles, overflow_far_past_the_start_of_a_region) {
       EXPECT_EQ(t.claimed, taken + t.payload_bytes());
       EXPECT_EQ(t.far_report.overflow_bytes, t.payload_bytes());
       const ending_map y = ended_map(dtype::f32);
-      decode(t.e, t.far_in(), y.far(), {}, device);
-      decode(t.e, t.near_in(), y.near(), {}, {});
+      decode({t.e, y.far().type, y.far().dims, t.far_in()}, y.far(), {}, device);
+      decode({t.e, y.near().type, y.near().dims, t.near_in()}, y.near(), {}, {});
       y.expect_same("decoded values");
       EXPECT_EQ(t.far_report.status, status_ok);
     }
@@ -178,7 +180,7 @@ TEST_F(large_tiles, canonicalise) {
       set_sum_of_chunk(out.data() + t.far_parts.table, 7 * c, units);
     encode_report report{};
     report.nonzeros = counted;
-    canonicalise(t.e, dtype::f16, elements_in_all, t.far_in(), {out.data(), out.size(), nullptr, &report},
+    canonicalise({t.e, dtype::f16, {elements_in_all}, t.far_in()}, {out.data(), out.size(), nullptr, &report},
                  device);
     t.expect_same(out, where::slot, out, t.far_parts.payloads + before);
     EXPECT_EQ(report.slot_bytes, t.far_parts.payloads + before + t.payload_bytes());
@@ -200,14 +202,15 @@ TEST_F(large_tiles, csr_export32) {
       const auto listed = static_cast<std::size_t>(t.near_report.nonzeros);
       const std::size_t rows = (elements_at_end + csr_row_elements - 1) / csr_row_elements;
       exported_csr expected(type, rows, listed);
-      csr_export32(t.e, t.near_in(), elements_at_end, expected.view(listed), {});
+      csr_export32({t.e, expected.view(listed).type, {elements_at_end}, t.near_in()}, expected.view(listed),
+                   {});
 
       const reserved offsets((static_cast<std::uint64_t>(rows_before) + rows + 1) * 4), columns(capacity * 4),
           values(capacity * width(type));
       for (std::uint64_t c = 0; c < chunks; ++c)
         set_sum_of_chunk(offsets.data() + 4, c, entries);
       csr_export32(
-          t.e, t.far_in(), elements_in_all,
+          {t.e, type, {elements_in_all}, t.far_in()},
           {reinterpret_cast<std::uint32_t*>(offsets.data()), reinterpret_cast<std::uint32_t*>(columns.data()),
            values.data(), type, static_cast<std::int64_t>(capacity)},
           device);

@@ -50,7 +50,8 @@ TEST(device_csr_export, is_the_one_of_the_cpu) {
       stored.data()[random.below(stored.size())] = static_cast<std::uint8_t>(random.below(256));
     const auto rows = static_cast<std::size_t>((n + csr_row_elements - 1) / csr_row_elements);
     exported_csr damaged(type, rows, encoded.nonzeros);
-    csr_export32(e, input, n, damaged.view(encoded.nonzeros), device);
+    csr_export32({e, damaged.view(encoded.nonzeros).type, {n}, input}, damaged.view(encoded.nonzeros),
+                 device);
   }
   simt::set_schedule({});
 }
@@ -86,8 +87,18 @@ TEST(device_dropout, is_the_one_of_the_cpu) {
         dropout_backward(x.view(type), host_dx.view(type), probability, key, {});
         dropout_backward(on_device(x.view(type)), on_device(device_dx.view(type)), probability, key, device);
       } else {
-        dropout_backward(x.view(type), mask, host_dx.view(type), probability, {});
-        dropout_backward(on_device(x.view(type)), mask, on_device(device_dx.view(type)), probability, device);
+        dropout_backward(x.view(type),
+                         {{.kind = encoding_kind::sign_mask},
+                          x.view(type).type,
+                          x.view(type).dims,
+                          {{.kind = encoding_kind::sign_mask}, x.view(type).type, x.view(type).dims, mask}},
+                         host_dx.view(type), probability, {});
+        dropout_backward(on_device(x.view(type)),
+                         {{.kind = encoding_kind::sign_mask},
+                          on_device(x.view(type)).type,
+                          on_device(x.view(type)).dims,
+                          mask},
+                         on_device(device_dx.view(type)), probability, device);
       }
       ASSERT_EQ(device_dx.take(type, n), host_dx.take(type, n));
     }

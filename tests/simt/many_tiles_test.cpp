@@ -46,9 +46,10 @@ TEST(many_tiles, canonicalise_in_several_chunks) {
   // A slot that ends within the payloads of the second chunk. Which tiles are lost is not said.
   buffer by_host(used - 65536), by_device(used - 65536);
   encode_report host_report{}, device_report{};
-  canonicalise(map.e, type, map.n, map.view(), {by_host.data(), by_host.size(), nullptr, &host_report}, {});
-  canonicalise(map.e, type, map.n, map.view(), {by_device.data(), by_device.size(), nullptr, &device_report},
-               device);
+  canonicalise({map.e, type, {map.n}, map.view()}, {by_host.data(), by_host.size(), nullptr, &host_report},
+               {});
+  canonicalise({map.e, type, {map.n}, map.view()},
+               {by_device.data(), by_device.size(), nullptr, &device_report}, device);
   EXPECT_EQ(host_report.status, status_capacity);
   EXPECT_EQ(std::memcmp(&host_report, &device_report, sizeof(encode_report)), 0);
   EXPECT_TRUE(by_device.guard_is_whole());

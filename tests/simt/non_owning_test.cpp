@@ -87,26 +87,34 @@ class device_non_owning : public testing::TestWithParam<dtype> {
     const bool lossless = e.values == value_format::source && e.kind != encoding_kind::sign_mask;
     const tensor_view back =
         empty(e.kind == encoding_kind::sign_mask || !sign ? dtype::u8 : type(), {elements});
-    only_launches("decode " + name, [&] { decode(e, kept(stored), back, {}, device); });
+    only_launches("decode " + name, [&] {
+      decode({e, back.type, back.dims, kept(stored)}, back, {}, device);
+    });
     const encoded_view copy = slot_for(e, elements);
-    only_launches("canonicalise " + name,
-                  [&] { canonicalise(e, type(), elements, kept(stored), copy, device); });
+    only_launches("canonicalise " + name, [&] {
+      canonicalise({e, type(), {elements}, kept(stored)}, copy, device);
+    });
     expect_ok(copy);
     if (sign) {
-      only_launches("relu_backward " + name,
-                    [&] { relu_backward(dy, e, kept(stored), dx, framework_rule::pytorch, device); });
-      only_launches("leaky_relu_backward " + name,
-                    [&] { leaky_relu_backward(dy, e, kept(stored), dx, 0.1F, device); });
+      only_launches("relu_backward " + name, [&] {
+        relu_backward(dy, {e, dy.type, dy.dims, kept(stored)}, dx, framework_rule::pytorch, device);
+      });
+      only_launches("leaky_relu_backward " + name, [&] {
+        leaky_relu_backward(dy, {e, dy.type, dy.dims, kept(stored)}, dx, 0.1F, device);
+      });
     }
     if (!sign || lossless) {
-      only_launches("clip_backward " + name,
-                    [&] { clip_backward(dy, e, kept(stored), dx, 0, 6, framework_rule::pytorch, device); });
+      only_launches("clip_backward " + name, [&] {
+        clip_backward(dy, {e, dy.type, dy.dims, kept(stored)}, dx, 0, 6, framework_rule::pytorch, device);
+      });
     }
     if (e.kind == encoding_kind::csr) {
       const csr32_view out{take<std::uint32_t>(elements / csr_row_elements + 1),
                            take<std::uint32_t>(elements), take<std::uint8_t>(elements * size_of(type())),
                            type(), elements};
-      only_launches("csr_export32 " + name, [&] { csr_export32(e, kept(stored), elements, out, device); });
+      only_launches("csr_export32 " + name, [&] {
+        csr_export32({e, out.type, {elements}, kept(stored)}, out, device);
+      });
     }
     expect_ok(stored);
   }
@@ -265,11 +273,13 @@ TEST_P(device_non_owning_pooling, max_pool) {
     only_launches("max_pool_forward" + name, [&] { max_pool_forward(x, y, w, {}, rule, device); });
     only_launches("max_pool_forward with index" + name,
                   [&] { max_pool_forward(x, y, w, index, rule, device); });
-    only_launches("max_pool_backward from index" + name,
-                  [&] { max_pool_backward(dy, kept(index), dx, w, device); });
+    only_launches("max_pool_backward from index" + name, [&] {
+      max_pool_backward(dy, {window_index_of(w), dy.type, dy.dims, kept(index)}, dx, w, device);
+    });
     auto* const positions = take<std::int64_t>(static_cast<std::size_t>(f.y.elements()));
-    only_launches("decode_window_index" + name,
-                  [&] { decode_window_index(kept(index), f.y, f.x, w, positions, device); });
+    only_launches("decode_window_index" + name, [&] {
+      decode_window_index({window_index_of(w), dtype::f32, f.y, kept(index)}, f.x, w, positions, device);
+    });
     only_launches("encode_window_index" + name,
                   [&] { encode_window_index(positions, f.y, f.x, w, index, device); });
     only_launches("max_pool_backward from x" + name, [&] { max_pool_backward(dy, x, dx, w, rule, device); });
@@ -292,10 +302,12 @@ TEST_P(device_non_owning_pooling, relu_max_pool) {
         });
       }
     }
-    only_launches("relu_max_pool_backward from code" + name,
-                  [&] { relu_max_pool_backward(dy, kept(code), dx, w, device); });
-    only_launches("relu_max_pool_backward from index and y" + name,
-                  [&] { relu_max_pool_backward(dy, kept(index), y, dx, w, rule, device); });
+    only_launches("relu_max_pool_backward from code" + name, [&] {
+      relu_max_pool_backward(dy, {relu_pool_of(w), dy.type, dy.dims, kept(code)}, dx, w, device);
+    });
+    only_launches("relu_max_pool_backward from index and y" + name, [&] {
+      relu_max_pool_backward(dy, {window_index_of(w), dy.type, dy.dims, kept(index)}, y, dx, w, rule, device);
+    });
     only_launches("relu_max_pool_backward from x" + name,
                   [&] { relu_max_pool_backward(dy, x, dx, w, rule, device); });
     for (const std::string& stash : encodings_of(type())) {
@@ -303,8 +315,10 @@ TEST_P(device_non_owning_pooling, relu_max_pool) {
       if (e.kind == encoding_kind::range_mask) continue;
       const encoded_view stored = slot_for(e, f.y.elements());
       encode(e, y, stored, {}, device);
-      only_launches("relu_max_pool_backward from index and " + stash + name,
-                    [&] { relu_max_pool_backward(dy, kept(index), e, kept(stored), dx, w, rule, device); });
+      only_launches("relu_max_pool_backward from index and " + stash + name, [&] {
+        relu_max_pool_backward(dy, {window_index_of(w), dy.type, dy.dims, kept(index)},
+                               {e, dy.type, dy.dims, kept(stored)}, dx, w, rule, device);
+      });
       expect_ok(stored);
     }
     expect_ok(index);

@@ -180,20 +180,22 @@ class layer_case {
       max_pool_backward(dy, in_space(x_.view(), c), dx, g_.window, rule_, c);
     });
     if (!relu_) {
-      compare("index",
-              [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
-                max_pool_backward(dy, r.index.in(), dx, g_.window, c);
-              });
+      compare("index", [&](results& r, const tensor_view& dy, const tensor_view& dx,
+                           const execution_context& c) {
+        max_pool_backward(dy, {window_index_of(g_.window), dy.type, dy.dims, r.index.in()}, dx, g_.window, c);
+      });
       return;
     }
     if (has_code()) {
       compare("code",
               [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
-                relu_max_pool_backward(dy, r.code.in(), dx, g_.window, c);
+                relu_max_pool_backward(dy, {relu_pool_of(g_.window), dy.type, dy.dims, r.code.in()}, dx,
+                                       g_.window, c);
               });
     }
     compare("y", [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
-      relu_max_pool_backward(dy, r.index.in(), in_space(r.y.view(), c), dx, g_.window, rule_, c);
+      relu_max_pool_backward(dy, {window_index_of(g_.window), dy.type, dy.dims, r.index.in()},
+                             in_space(r.y.view(), c), dx, g_.window, rule_, c);
     });
     const char* const some_format[] = {"fp8", "fp10", "fp8_e5m2", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4_e2m1"};
     const std::string narrow = some_format[random_() % std::size(some_format)];
@@ -212,7 +214,8 @@ class layer_case {
         compare(name,
                 [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
                   stash.report.status = status_ok;
-                  relu_max_pool_backward(dy, r.index.in(), e, stash.in(), dx, g_.window, rule_, c);
+                  relu_max_pool_backward(dy, {window_index_of(g_.window), dy.type, dy.dims, r.index.in()},
+                                         {e, dy.type, dy.dims, stash.in()}, dx, g_.window, rule_, c);
                   reports[side++] = stash.report;
                 });
         ASSERT_TRUE(same(reports[0], reports[1])) << name;

@@ -42,8 +42,11 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
           std::copy(plane.begin(), plane.end(), index.data());
           const auto backward = [&, relu = relu, window = window](stored_map& to, const auto& where) {
             const tensor_view from = in_space(dy.view(), where), into = in_space(to.view(), where);
-            if (relu) return relu_max_pool_backward(from, index.in(), into, window, where);
-            max_pool_backward(from, index.in(), into, window, where);
+            if (relu)
+              return relu_max_pool_backward(from, {relu_pool_of(window), from.type, from.dims, index.in()},
+                                            into, window, where);
+            max_pool_backward(from, {window_index_of(window), from.type, from.dims, index.in()}, into, window,
+                              where);
           };
           backward(expected, on_host);
           const std::uint32_t status = std::exchange(index.report.status, 0U);
@@ -108,10 +111,18 @@ TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
         std::copy(plane.begin(), plane.end(), index.data());
         const auto backward = [&](stored_map& to, const execution_context& where) {
           const tensor_view gradients = in_space(dy.view(), where), into = in_space(to.view(), where);
-          if (from == source::index) return max_pool_backward(gradients, index.in(), into, window, where);
-          if (from == source::code) return relu_max_pool_backward(gradients, index.in(), into, window, where);
-          relu_max_pool_backward(gradients, index.in(), parse_encoding("sign_mask"), signs.in(), into, window,
-                                 rules[0], where);
+          if (from == source::index)
+            return max_pool_backward(gradients,
+                                     {window_index_of(window), gradients.type, gradients.dims, index.in()},
+                                     into, window, where);
+          if (from == source::code)
+            return relu_max_pool_backward(gradients,
+                                          {relu_pool_of(window), gradients.type, gradients.dims, index.in()},
+                                          into, window, where);
+          relu_max_pool_backward(gradients,
+                                 {window_index_of(window), gradients.type, gradients.dims, index.in()},
+                                 {parse_encoding("sign_mask"), gradients.type, gradients.dims, signs.in()},
+                                 into, window, rules[0], where);
         };
         backward(expected, on_host);
         const std::uint32_t status = std::exchange(index.report.status, 0U);

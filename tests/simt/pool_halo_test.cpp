@@ -111,7 +111,8 @@ TEST_P(device_pool, maps_of_networks_take_halo_tiles) {
     };
     max_pool_forward(from, pooled, g.window, index.out(), rules[0], on_device);
     EXPECT_GT(values_of_thread(g.y.count()), 4.5);
-    max_pool_backward(pooled, index.in(), into, g.window, on_device);
+    max_pool_backward(pooled, {window_index_of(g.window), pooled.type, pooled.dims, index.in()}, into,
+                      g.window, on_device);
     EXPECT_GT(values_of_thread(g.x.count()), 12);
     max_pool_backward(pooled, from, into, g.window, rules[0], on_device);
     EXPECT_GT(values_of_thread(g.x.count()), 12);

@@ -151,8 +151,10 @@ TEST_P(device_pool, overlapping_windows_take_blocks_and_pixel_tiles) {
     };
     encoded index(index_bytes(g));
     std::memset(index.data(), 0x44, index.all().size());
-    max_pool_backward(in_space(dy.view(), on_device), index.in(), in_space(dx.view(), on_device), window,
-                      on_device);
+    max_pool_backward(in_space(dy.view(), on_device),
+                      {window_index_of(window), in_space(dy.view(), on_device).type,
+                       in_space(dy.view(), on_device).dims, index.in()},
+                      in_space(dx.view(), on_device), window, on_device);
     EXPECT_EQ(index.report.status, status_ok);
     EXPECT_GT(of_a_thread(), 28);
     max_pool_backward(in_space(dy.view(), on_device), in_space(x.view(), on_device),

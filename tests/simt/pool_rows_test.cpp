@@ -143,7 +143,8 @@ TEST_P(device_pool, windows_of_stride_1_take_column_tiles) {
       encoded index(index_bytes(g));
       max_pool_forward(map_at(0), map_at(1), window, index.out(), rules[0], where);
       expect_column_tile();
-      max_pool_backward(map_at(1), index.in(), map_at(2), window, where);
+      max_pool_backward(map_at(1), {window_index_of(window), map_at(1).type, map_at(1).dims, index.in()},
+                        map_at(2), window, where);
       expect_column_tile();
       max_pool_backward(map_at(1), map_at(0), map_at(3), window, rules[0], where);
       expect_column_tile();

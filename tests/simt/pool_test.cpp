@@ -128,12 +128,15 @@ TEST(device_pool_empty, maps_are_left_alone) {
   const tensor_view map = in_space(full.view(), on_device);
   EXPECT_NO_THROW(max_pool_forward(map, none, first, {}, rules[0], on_device));
   encoded index(0);
-  EXPECT_NO_THROW(max_pool_backward(none, index.in(), map, first, on_device));
+  EXPECT_NO_THROW(max_pool_backward(none, {window_index_of(first), none.type, none.dims, index.in()}, map,
+                                    first, on_device));
   EXPECT_EQ(full.bits(), std::vector<std::uint32_t>(96, 0)) << "no window: no gradient";
   const tensor_view no_samples{nullptr, dtype::bf16, memory_space::device, {0, 3, 4, 4}, 0};
   const tensor_view no_pooled{nullptr, dtype::bf16, memory_space::device, {0, 3, 2, 2}, 0};
   EXPECT_NO_THROW(max_pool_forward(no_samples, no_pooled, first, index.out(), rules[0], on_device));
-  EXPECT_NO_THROW(max_pool_backward(no_pooled, index.in(), no_samples, first, on_device));
+  EXPECT_NO_THROW(max_pool_backward(no_pooled,
+                                    {window_index_of(first), no_pooled.type, no_pooled.dims, index.in()},
+                                    no_samples, first, on_device));
   EXPECT_EQ(index.report.slot_bytes, 0U);
 }
 
@@ -192,7 +195,10 @@ TEST(device_pool_arguments, are_checked) {
   EXPECT_EQ(forward(in, y.view(), {}), errc::invalid_argument) << "y in host memory";
   EXPECT_EQ(forward(in, spread, {}), errc::invalid_argument) << "y of another shape";
   EXPECT_EQ(forward(in, out, {index.data(), 32, nullptr, &index.report}), errc::capacity_exceeded);
-  EXPECT_EQ(code_of([&] { max_pool_backward(out, index.in(), dx.view(), l.window, on_device); }),
+  EXPECT_EQ(code_of([&] {
+              max_pool_backward(out, {window_index_of(l.window), out.type, out.dims, index.in()}, dx.view(),
+                                l.window, on_device);
+            }),
             errc::invalid_argument);
   EXPECT_EQ(code_of([&] { max_pool_backward(out, x.view(), spread, l.window, rules[0], on_device); }),
             errc::invalid_argument);
@@ -202,7 +208,9 @@ TEST(device_pool_arguments, are_checked) {
     encoded stash(encoded_bytes_bound(e, dtype::f32, y.elements()));
     encode(e, y.view(), stash.out(), {}, on_host);
     EXPECT_EQ(code_of([&] {
-                relu_max_pool_backward(out, index.in(), e, stash.in(), spread, l.window, rules[0], on_device);
+                relu_max_pool_backward(out, {window_index_of(l.window), out.type, out.dims, index.in()},
+                                       {e, out.type, out.dims, stash.in()}, spread, l.window, rules[0],
+                                       on_device);
               }),
               errc::ok)
         << name;

@@ -57,7 +57,8 @@ TEST_P(device_random, as_the_reference) {
     const dtype target = decoded_type(GetParam(), random);
     placed back(target, n, inner, random.below(2) == 0 ? 0 : random.below(9),
                 random.below(2) == 0 ? 0 : width(target) * random.below(16));
-    decode(e, stored, on_device(back.view(target)), {}, device);
+    decode({e, on_device(back.view(target)).type, on_device(back.view(target)).dims, stored},
+           on_device(back.view(target)), {}, device);
     ASSERT_EQ(report.status, status_ok);
     ASSERT_TRUE(back.memory.guard_is_whole());
     ASSERT_EQ(back.take(target, n), reference::decode(e, t, target).bits);
@@ -116,12 +117,13 @@ TEST_P(device_random, overflow) {
     ASSERT_EQ(report.status, fits ? status_ok : status_capacity);
     const const_encoded_view stored{slot.data(), slot.size(), overflow.view(), &report};
     placed back(type, n, n, 0, 0);
-    decode(e, stored, on_device(back.view(type)), {}, device);
+    decode({e, on_device(back.view(type)).type, on_device(back.view(type)).dims, stored},
+           on_device(back.view(type)), {}, device);
     ASSERT_TRUE(back.memory.guard_is_whole());
     ASSERT_EQ(report.status, fits ? status_ok : status_capacity);
     // What the kernels read, the CPU reads: lost tiles are zeros for both.
     placed again(type, n, n, 0, 0);
-    decode(e, stored, again.view(type), {}, {});
+    decode({e, again.view(type).type, again.view(type).dims, stored}, again.view(type), {}, {});
     ASSERT_EQ(back.take(type, n), again.take(type, n));
     ASSERT_EQ(back.take(type, n),
               reference::read(e, type, static_cast<std::size_t>(n), overflow.with_slot(slot)).values.bits);
@@ -156,7 +158,11 @@ TEST_P(device_random, many_blocks_overflow_at_once) {
     encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &overflow, &report}, {}, device);
     ASSERT_EQ(report.status, status_ok);
     placed back(type, n, n, 0, 0);
-    decode(e, {slot.data(), slot.size(), &overflow, &report}, on_device(back.view(type)), {}, device);
+    decode({e,
+            on_device(back.view(type)).type,
+            on_device(back.view(type)).dims,
+            {slot.data(), slot.size(), &overflow, &report}},
+           on_device(back.view(type)), {}, device);
     ASSERT_EQ(back.take(type, n), reference::decode(e, t).bits);
   }
   simt::set_schedule({});
@@ -222,8 +228,9 @@ TEST_P(device_random, mutated_bytes) {
 
     const dtype target = decoded_type(GetParam(), random);
     placed by_host(target, n, inner, 0, 0), by_device(target, n, inner, 0, 0);
-    decode(e, for_host, by_host.view(target), {}, {});
-    decode(e, for_device, on_device(by_device.view(target)), {}, device);
+    decode({e, by_host.view(target).type, by_host.view(target).dims, for_host}, by_host.view(target), {}, {});
+    decode({e, on_device(by_device.view(target)).type, on_device(by_device.view(target)).dims, for_device},
+           on_device(by_device.view(target)), {}, device);
     ASSERT_TRUE(by_device.memory.guard_is_whole());
     ASSERT_EQ(device_report.status, host_report.status);
     ASSERT_EQ(by_device.take(target, n), by_host.take(target, n));
@@ -234,7 +241,7 @@ TEST_P(device_random, mutated_bytes) {
         buffer out(fixed + payloads);
         encode_report report{};
         encode_report& input_report = on_host ? host_report : device_report;
-        canonicalise(e, type, n, {stored.data(), stored.size(), overflow.view(), &input_report},
+        canonicalise({e, type, {n}, {stored.data(), stored.size(), overflow.view(), &input_report}},
                      {out.data(), out.size(), nullptr, &report}, on_host ? execution_context{} : device);
         ASSERT_TRUE(out.guard_is_whole());
         // Where not everything fits, it depends on the order what does.
@@ -261,15 +268,20 @@ TEST_P(device_random, mutated_bytes) {
     };
     if (GetParam().name != "range_mask") {
       compare([&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
-                  const execution_context& c) { relu_backward(in, e, stash, out, rule, c); });
+                  const execution_context& c) {
+        relu_backward(in, {e, in.type, in.dims, stash}, out, rule, c);
+      });
       compare([&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
-                  const execution_context& c) { leaky_relu_backward(in, e, stash, out, 0.1F, c); });
+                  const execution_context& c) {
+        leaky_relu_backward(in, {e, in.type, in.dims, stash}, out, 0.1F, c);
+      });
     }
     if (GetParam().name == "range_mask" ||
         (e.values == value_format::source && GetParam().name != "sign_mask")) {
-      compare(
-          [&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
-              const execution_context& c) { clip_backward(in, e, stash, out, -0.9999F, 6.0001F, rule, c); });
+      compare([&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
+                  const execution_context& c) {
+        clip_backward(in, {e, in.type, in.dims, stash}, out, -0.9999F, 6.0001F, rule, c);
+      });
     }
   }
   simt::set_schedule({});

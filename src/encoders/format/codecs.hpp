@@ -11,6 +11,9 @@
 
 namespace stash::detail {
 
+/// Leaves zeros from byte `used` to the next multiple of 16.
+void clear_padding(std::uint8_t* data, std::size_t used) noexcept;
+
 // --- masks -----------------------------------------------------------------------------------------------
 
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,

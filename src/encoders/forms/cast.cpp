@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "encoders/detail.hpp"
 #include "encoders/format/codecs.hpp"
+#include "encoders/format/kind_codec.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
@@ -67,5 +68,48 @@ void decode_cast(const value_codec& codec, const std::uint8_t* stored, const ten
   };
   for_each_cast_run(codec, elements, context, load_run, [&] { values.finish(); });
 }
+
+namespace {
+
+value_codec codec_of_values(const encoding& e, dtype source) noexcept {
+  return {e.values, e.underflow, source};
+}
+
+source_types wider_types(const encoding& e, dtype source) {
+  if (value_bits(e.values, source) == 16) return {source == dtype::f32, "f32"};
+  return any_float(e, source);
+}
+
+std::size_t all_bytes(const encoding& e, dtype source, std::int64_t elements) {
+  return cast_bytes(codec_of_values(e, source), elements);
+}
+
+bool keeps_nonzero(const encoding& e) {
+  return e.underflow == underflow_rule::keep_nonzero;
+}
+
+void write_cast(const encode_item& item, const execution_context& context) {
+  encode_cast(codec_of_values(item.how, item.input.type), item.input,
+              static_cast<std::uint8_t*>(item.output.data), context);
+}
+
+void read_cast(const decode_item& item, const execution_context& context) {
+  decode_cast(codec_of_values(item.input.how, item.output.type),
+              static_cast<const std::uint8_t*>(item.input.bytes.data), item.output, context);
+}
+
+}  // namespace
+
+constinit const kind_codec cast_codec{.kind = encoding_kind::cast,
+                            .name = "",
+                            .content = kind_content::values,
+                            .types = wider_types,
+                            .check = check_underflow_rule,
+                            .bytes_bound = all_bytes,
+                            .lossless = never,
+                            .keeps_sign = keeps_nonzero,
+                            .keeps_values = never,
+                            .encode = write_cast,
+                            .decode = read_cast};
 
 }  // namespace stash::detail

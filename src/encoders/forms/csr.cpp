@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/encode_tiles.hpp"
@@ -212,13 +212,13 @@ namespace stash {
 namespace {
 
 /// Entries past the last element are not written.
-void check_export_overlap(std::string_view function, const encoding& e, const const_encoded_view& input,
-                          std::int64_t elements, const csr32_view& output) {
+void check_export_overlap(std::string_view function, const encoded_tensor& input, const csr32_view& output) {
   using namespace detail;
+  const std::int64_t elements = input.elements();
   const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(output.capacity, 0, elements));
   const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
   call_memory memory(function);
-  accesses_of_stored("input", e, output.type, elements, input, use::read, use::read,
+  accesses_of_stored("input", input.how, output.type, elements, input.bytes, use::read, use::read,
                      [&memory](const memory_access& p) { memory.add(p); });
   memory.writes("output.row_offsets", output.row_offsets, (rows + 1) * sizeof(std::uint32_t))
       .writes("output.columns", output.columns, entries * sizeof(std::uint32_t))
@@ -227,28 +227,34 @@ void check_export_overlap(std::string_view function, const encoding& e, const co
 
 }  // namespace
 
-std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                          const csr32_view& output, const execution_context& context) try {
+std::int64_t csr_export32(const encoded_tensor& tensor, const csr32_view& output,
+                          const execution_context& context) try {
   using namespace detail;
   constexpr std::string_view function = "csr_export32";
   check_context(function, context);
+  const encoding& e = tensor.how;
+  const const_encoded_view& input = tensor.bytes;
+  const std::int64_t elements = tensor.elements();
   check_known(function, e);
   if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
   checked_bytes_bound(function, "output.type", e, output.type, elements);
+  if (tensor.type != output.type) {
+    fail(errc::invalid_argument, function, "output.type", type_name(tensor.type), type_name(output.type));
+  }
   const tile_layout layout = layout_of(e, output.type, elements);
   check_encoded(function, "input", input, elements == 0 ? 0 : layout.fixed_bytes());
   check_arena(function, "input", input.overflow, context.space);
   if (output.row_offsets == nullptr) {
     fail(errc::invalid_argument, function, "output.row_offsets", "an array", "a null pointer");
   }
-  check_export_overlap(function, e, input, elements, output);
+  check_export_overlap(function, tensor, output);
   if (on_device(context)) {
     if (output.capacity < 0 ||
         (output.capacity > 0 && (output.columns == nullptr || output.values == nullptr))) {
       fail(errc::invalid_argument, function, "output", "capacity for at least 0 entries, with arrays",
            fmt::format("capacity {}", output.capacity));
     }
-    device::csr_export32(e, input, elements, output, context);
+    device::kernels().csr_export32(tensor, output, context);
     return -1;
   }
 

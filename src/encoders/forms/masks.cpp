@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "encoders/format/bits.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/convert.hpp"
+#include "encoders/format/kind_codec.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
@@ -95,5 +98,70 @@ void decode_mask(const std::uint8_t* plane, const tensor_view& output, const exe
       return decode_to_bytes(plane, output, context);
   }
 }
+
+namespace {
+
+source_types floats_and_bytes(const encoding&, dtype source) {
+  return {is_float(source) || source == dtype::u8, "f32, f16, bf16 or u8"};
+}
+
+std::size_t mask_bytes(const encoding&, dtype, std::int64_t elements) {
+  return plane_bytes(elements, 1);
+}
+
+void check_mask(std::string_view function, const encoding& e) {
+  check_rule(function, e.rule, "encoding");
+}
+void check_range(std::string_view function, const encoding& e) {
+  check_mask(function, e);
+  if (is_below(e.lower, e.upper)) return;
+  fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
+       fmt::format("{} and {}", e.lower, e.upper));
+}
+
+/// encode(plane) writes the bits.
+template <class Encode>
+void write_plane(const encode_item& item, const Encode& encode) {
+  auto* const plane = static_cast<std::uint8_t*>(item.output.data);
+  encode(plane);
+  clear_padding(plane, (static_cast<std::size_t>(item.input.elements()) + 7) / 8);
+}
+
+void write_signs(const encode_item& item, const execution_context& context) {
+  write_plane(item, [&](std::uint8_t* plane) { encode_sign_mask(item.how.rule, item.input, plane, context); });
+}
+void write_ranges(const encode_item& item, const execution_context& context) {
+  write_plane(item, [&](std::uint8_t* plane) { encode_range_mask(item.how, item.input, plane, context); });
+}
+
+void read_mask(const decode_item& item, const execution_context& context) {
+  decode_mask(static_cast<const std::uint8_t*>(item.input.bytes.data), item.output, context);
+}
+
+}  // namespace
+
+constinit const kind_codec sign_mask_codec{.kind = encoding_kind::sign_mask,
+                                 .name = "sign_mask",
+                                 .content = kind_content::mask,
+                                 .types = floats_and_bytes,
+                                 .check = check_mask,
+                                 .bytes_bound = mask_bytes,
+                                 .lossless = always,
+                                 .keeps_sign = always,
+                                 .keeps_values = never,
+                                 .encode = write_signs,
+                                 .decode = read_mask};
+
+constinit const kind_codec range_mask_codec{.kind = encoding_kind::range_mask,
+                                  .name = "range_mask",
+                                  .content = kind_content::mask,
+                                  .types = any_float,
+                                  .check = check_range,
+                                  .bytes_bound = mask_bytes,
+                                  .lossless = always,
+                                  .keeps_sign = never,
+                                  .keeps_values = never,
+                                  .encode = write_ranges,
+                                  .decode = read_mask};
 
 }  // namespace stash::detail

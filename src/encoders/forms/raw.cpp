@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "encoders/detail.hpp"
 #include "encoders/format/codecs.hpp"
+#include "encoders/format/kind_codec.hpp"
 
 namespace stash::detail {
 namespace {
@@ -42,5 +43,51 @@ void decode_raw(const std::uint8_t* bytes, const tensor_view& output, const exec
                  });
   });
 }
+
+namespace {
+
+std::size_t raw_bytes(const encoding&, dtype source, std::int64_t elements) {
+  return pad16(static_cast<std::size_t>(elements) * size_of(source));
+}
+
+void encode_all(const encode_item& item, const execution_context& context) {
+  auto* const bytes = static_cast<std::uint8_t*>(item.output.data);
+  encode_raw(item.input, bytes, context);
+  clear_padding(bytes, static_cast<std::size_t>(item.input.elements()) * size_of(item.input.type));
+}
+
+void decode_all(const decode_item& item, const execution_context& context) {
+  decode_raw(static_cast<const std::uint8_t*>(item.input.bytes.data), item.output, context);
+}
+
+std::size_t no_bytes(const encoding&, dtype, std::int64_t) {
+  return 0;
+}
+
+}  // namespace
+
+constinit const kind_codec raw_codec{.kind = encoding_kind::raw,
+                           .name = "raw",
+                           .content = kind_content::dense,
+                           .types = any_type,
+                           .check = no_parameters,
+                           .bytes_bound = raw_bytes,
+                           .lossless = always,
+                           .keeps_sign = always,
+                           .keeps_values = always,
+                           .encode = encode_all,
+                           .decode = decode_all};
+
+constinit const kind_codec shape_only_codec{.kind = encoding_kind::shape_only,
+                                  .name = "shape_only",
+                                  .content = kind_content::nothing,
+                                  .types = any_type,
+                                  .check = no_parameters,
+                                  .bytes_bound = no_bytes,
+                                  .lossless = always,
+                                  .keeps_sign = never,
+                                  .keeps_values = never,
+                                  .encode = nullptr,
+                                  .decode = nullptr};
 
 }  // namespace stash::detail

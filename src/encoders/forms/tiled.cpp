@@ -2,6 +2,7 @@
 // What bitmap and csr have in common.
 
 #include "encoders/format/codecs.hpp"
+#include "encoders/format/kind_codec.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
@@ -106,5 +107,39 @@ void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& inp
   placer.report();
   or_bits(output.report->flags, input.report->flags & flag_mask_is_not_sign);
 }
+
+namespace {
+
+std::size_t tiles_bound(const encoding& e, dtype source, std::int64_t elements) {
+  return layout_of(e, source, elements).bytes_bound();
+}
+
+void write_tiles(const encode_item& item, const execution_context& context) {
+  encode_tiled(layout_of(item.how, item.input.type, item.input.elements()), item.input, item.output, context);
+}
+
+void read_tiles(const decode_item& item, const execution_context& context) {
+  decode_tiled(layout_of(item.input.how, item.output.type, item.output.elements()), item.input.bytes,
+               item.output, context);
+}
+
+constexpr kind_codec tiled_codec(encoding_kind kind, std::string_view name) {
+  return {.kind = kind,
+          .name = name,
+          .content = kind_content::tiles,
+          .types = any_float,
+          .check = check_underflow_rule,
+          .bytes_bound = tiles_bound,
+          .lossless = has_source_values,
+          .keeps_sign = always,
+          .keeps_values = has_source_values,
+          .encode = write_tiles,
+          .decode = read_tiles};
+}
+
+}  // namespace
+
+constinit const kind_codec bitmap_codec = tiled_codec(encoding_kind::bitmap, "bitmap");
+constinit const kind_codec csr_codec = tiled_codec(encoding_kind::csr, "csr");
 
 }  // namespace stash::detail

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 
 #include "encoders/detail.hpp"
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
+#include "encoders/encoding_checks.hpp"
 #include "encoders/format/philox.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
@@ -87,7 +88,7 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   if (plane != nullptr) check_encoded(function, "mask", mask, mask_bytes);
   call_memory(function).reads("x", x).writes_in_place("y", y, "x").writes("mask", mask, mask_bytes);
-  if (on_device(context)) return device::dropout_forward(x, y, mask, constants, key, context);
+  if (on_device(context)) return device::kernels().dropout_forward(x, y, mask, constants, key, context);
   if (plane != nullptr) {
     const auto used = static_cast<std::size_t>((elements + 7) / 8);
     std::memset(plane + used, 0, mask_bytes - used);
@@ -102,16 +103,21 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
   detail::rethrow("dropout_forward");
 }
 
-void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
+void dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask, const tensor_view& dx,
                       float probability, const execution_context& context) try {
   check_context(backward_name, context);
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
+  check_kind(backward_name, "mask", mask, {.kind = encoding_kind::sign_mask});
+  check_same_elements(backward_name, "mask", mask, "dy", dy);
   const dropout_constants constants = checked_constants(backward_name, probability);
   const std::size_t mask_bytes = plane_bytes(dy.elements(), 1);
-  check_encoded(backward_name, "mask", mask, mask_bytes);
-  call_memory(backward_name).reads("dy", dy).reads("mask", mask, mask_bytes).writes_in_place("dx", dx, "dy");
-  if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
-  const auto* plane = static_cast<const std::uint8_t*>(mask.data);
+  check_encoded(backward_name, "mask", mask.bytes, mask_bytes);
+  call_memory(backward_name)
+      .reads("dy", dy)
+      .reads("mask", mask.bytes, mask_bytes)
+      .writes_in_place("dx", dx, "dy");
+  if (on_device(context)) return device::kernels().dropout_backward(dy, mask, dx, constants, context);
+  const auto* plane = static_cast<const std::uint8_t*>(mask.bytes.data);
   apply(dy, dx, constants.scale, context, fetched_by::output,
         [&](const dropout_run& run, std::uint8_t*) { return plane + run.first / 8; });
 } catch (...) {
@@ -124,7 +130,7 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
   call_memory(backward_name).reads("dy", dy).writes_in_place("dx", dx, "dy");
-  if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
+  if (on_device(context)) return device::kernels().dropout_backward(dy, dx, constants, key, context);
   apply(dy, dx, constants.scale, context, fetched_by::loops,
         [&](const dropout_run& run, std::uint8_t* buffer) {
           draw_mask(key, constants.threshold, run, buffer);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "encoders/detail.hpp"
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
@@ -39,10 +39,11 @@ void check_backward(std::string_view function, const const_tensor_view& dy, cons
   call_memory(function).reads("dy", dy).reads(values_name, values).writes_in_place("dx", dx, "dy");
 }
 
-void check_stash_overlap(std::string_view function, const const_tensor_view& dy, const map_stash& stash,
+/// The memory of a backward call from a checked stash; dx may be dy.
+void check_stash_overlap(std::string_view function, const const_tensor_view& dy, const checked_stash& stash,
                          const tensor_view& dx) {
   call_memory memory(function);
-  add_stash(memory.reads("dy", dy), stash).writes_in_place("dx", dx, "dy");
+  add_stash(memory.reads("dy", dy), "stash", stash).writes_in_place("dx", dx, "dy");
 }
 
 /// y = f(x) and, where asked for, a mask. write(values, length, target, where, bits) computes a run and its
@@ -119,7 +120,7 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_context(function, context);
   check_rule(function, rule);
   check_forward(function, x, y, mask, context);
-  if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
+  if (on_device(context)) return device::kernels().relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
   forward(
@@ -135,15 +136,15 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   detail::rethrow("relu_forward");
 }
 
-void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                   const tensor_view& dx, framework_rule rule, const execution_context& context) try {
+void relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
+                   framework_rule rule, const execution_context& context) try {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
   check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
-  const map_stash source{e, stash, dy.type, dy.elements(), rule};
-  check_sign_source(relu_backward_name, source, context.space);
+  const checked_stash source =
+      check_sign_source(relu_backward_name, "stash", stash, "dy", dy, rule, context.space);
   check_stash_overlap(relu_backward_name, dy, source, dx);
-  if (on_device(context)) return device::relu_backward(dy, e, stash, dx, rule, context);
+  if (on_device(context)) return device::kernels().relu_backward(dy, stash, dx, rule, context);
   backward(
       dy, dx, rounding::exact, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -159,7 +160,7 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
   check_backward(relu_backward_name, dy, "y", y, dx, context);
-  if (on_device(context)) return device::relu_backward(dy, y, dx, rule, context);
+  if (on_device(context)) return device::kernels().relu_backward(dy, y, dx, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
                                    std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
@@ -174,7 +175,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   check_context(function, context);
   check_slope(function, slope);
   check_forward(function, x, y, mask, context);
-  if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
+  if (on_device(context)) return device::kernels().leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
   forward(
       x, y, mask, rounding::result, context,
@@ -187,15 +188,15 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   detail::rethrow("leaky_relu_forward");
 }
 
-void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                         const tensor_view& dx, float slope, const execution_context& context) try {
+void leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
+                         float slope, const execution_context& context) try {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
-  const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
-  check_sign_source(leaky_backward_name, source, context.space);
+  const checked_stash source =
+      check_sign_source(leaky_backward_name, "stash", stash, "dy", dy, framework_rule::tensorflow, context.space);
   check_stash_overlap(leaky_backward_name, dy, source, dx);
-  if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
+  if (on_device(context)) return device::kernels().leaky_relu_backward(dy, stash, dx, slope, context);
   backward(
       dy, dx, rounding::result, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -212,7 +213,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
   check_backward(leaky_backward_name, dy, "x", x, dx, context);
-  if (on_device(context)) return device::leaky_relu_backward(dy, x, dx, slope, context);
+  if (on_device(context)) return device::kernels().leaky_relu_backward(dy, x, dx, slope, context);
   backward(dy, dx, rounding::result, context,
            bits_of_dense(x,
                          [](const float* values, std::int64_t length, std::uint8_t* bits) {
@@ -232,7 +233,7 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_bounds(function, lower, upper);
   check_forward(function, x, y, mask, context);
   std::tie(lower, upper) = rounded_bounds(x.type, lower, upper);
-  if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
+  if (on_device(context)) return device::kernels().clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
   forward(
@@ -246,18 +247,17 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   detail::rethrow("clip_forward");
 }
 
-void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                   const tensor_view& dx, float lower, float upper, framework_rule rule,
-                   const execution_context& context) try {
+void clip_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
+                   float lower, float upper, framework_rule rule, const execution_context& context) try {
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
   check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
-  const map_stash source{e, stash, dy.type, dy.elements(), rule};
-  check_range_source(clip_backward_name, source, context.space);
+  const checked_stash source =
+      check_range_source(clip_backward_name, "stash", stash, "dy", dy, rule, context.space);
   check_stash_overlap(clip_backward_name, dy, source, dx);
   std::tie(lower, upper) = rounded_bounds(dy.type, lower, upper);
-  if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
+  if (on_device(context)) return device::kernels().clip_backward(dy, stash, dx, lower, upper, rule, context);
   backward(
       dy, dx, rounding::exact, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -275,7 +275,7 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   check_bounds(clip_backward_name, lower, upper);
   check_backward(clip_backward_name, dy, "x", x, dx, context);
   std::tie(lower, upper) = rounded_bounds(dy.type, lower, upper);
-  if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);
+  if (on_device(context)) return device::kernels().clip_backward(dy, x, dx, lower, upper, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(x,
                          [=](const float* values, std::int64_t length, std::uint8_t* bits) {

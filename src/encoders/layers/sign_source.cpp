@@ -7,6 +7,7 @@
 #include "encoders/encoding_checks.hpp"
 #include "encoders/format/bits.hpp"
 #include "encoders/format/codecs.hpp"
+#include "encoders/format/kind_codec.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
@@ -14,24 +15,31 @@
 namespace stash::detail {
 namespace {
 
-bool tiled(const encoding& e) noexcept {
-  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+tile_layout layout_of(const checked_stash& s) noexcept {
+  return detail::layout_of(s.tensor.how, s.tensor.type, s.elements);
 }
 
-void check_stash(std::string_view function, const map_stash& s, memory_space where) {
-  if (tiled(s.how)) check_arena(function, "stash", s.stash.overflow, where);
-  const std::size_t bound = checked_bytes_bound(function, "dy", s.how, s.type, s.elements);
-  const bool grows = tiled(s.how) && s.elements != 0;
-  check_encoded(function, "stash", s.stash,
-                grows ? layout_of(s.how, s.type, s.elements).fixed_bytes() : bound);
+checked_stash check_stash(std::string_view function, std::string_view argument, const encoded_tensor& stash,
+                          std::string_view dense_name, const const_tensor_view& dense, framework_rule rule,
+                          memory_space where) {
+  check_same_elements(function, argument, stash, dense_name, dense);
+  const checked_stash checked{
+      stash, dense.elements(),
+      checked_bytes_bound(function, argument, stash.how, dense.type, dense.elements()), rule};
+  const bool tiled = is_tiled(stash.how.kind);
+  if (tiled) check_arena(function, argument, stash.bytes.overflow, where);
+  check_encoded(function, argument, stash.bytes,
+                tiled && checked.elements != 0 ? layout_of(checked).fixed_bytes() : checked.most_bytes);
+  return checked;
 }
 
 /// Values of one tile of raw or a cast.
-void load_dense_tile(const map_stash& s, std::int64_t tile, std::int64_t length, float* values) noexcept {
-  const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);
+void load_dense_tile(const checked_stash& s, std::int64_t tile, std::int64_t length, float* values) noexcept {
+  const auto* bytes = static_cast<const std::uint8_t*>(s.tensor.bytes.data);
   const std::int64_t first = tile * tile_elements;
-  const value_codec codec{s.how.kind == encoding_kind::raw ? value_format::source : s.how.values,
-                          s.how.underflow, s.type};
+  const encoding& how = s.tensor.how;
+  const value_codec codec{how.kind == encoding_kind::raw ? value_format::source : how.values, how.underflow,
+                          s.tensor.type};
   const std::int64_t run = cast_run_elements(codec);
   // fp10's runs are shorter than a tile and do not start where tiles do.
   if (run == tile_elements) return load_cast_run(codec, bytes, s.elements, first, length, values);
@@ -64,74 +72,72 @@ void bits_of_present(const float* values, std::int64_t length, framework_rule ru
 
 }  // namespace
 
-void check_sign_source(std::string_view function, const map_stash& s, memory_space where) {
-  check_known(function, s.how);
-  switch (s.how.kind) {
-    case encoding_kind::cast:
-      if (s.how.underflow != underflow_rule::keep_nonzero) {
-        fail(errc::invalid_argument, function, "encoding", "a cast with keep_nonzero, which keeps the sign",
-             fmt::format("underflow rule {}", static_cast<unsigned>(s.how.underflow)));
-      }
-      break;
-    case encoding_kind::sign_mask:
-    case encoding_kind::bitmap:
-    case encoding_kind::csr:
-    case encoding_kind::raw:
-      break;
-    default:
-      fail(errc::unsupported, function, "encoding", "sign_mask, bitmap, csr, cast or raw", to_string(s.how));
+checked_stash check_sign_source(std::string_view function, std::string_view argument,
+                                const encoded_tensor& stash, std::string_view dense_name,
+                                const const_tensor_view& dense, framework_rule rule, memory_space where) {
+  check_known(function, stash.how);
+  if (!codec_of(stash.how.kind).keeps_sign(stash.how)) {
+    if (stash.how.kind == encoding_kind::cast) {
+      fail(errc::invalid_argument, function, "encoding", "a cast with keep_nonzero, which keeps the sign",
+           fmt::format("underflow rule {}", static_cast<unsigned>(stash.how.underflow)));
+    }
+    fail(errc::unsupported, function, "encoding", "sign_mask, bitmap, csr, cast or raw",
+         to_string(stash.how));
   }
-  check_stash(function, s, where);
+  return check_stash(function, argument, stash, dense_name, dense, rule, where);
 }
 
-call_memory& add_stash(call_memory& memory, const map_stash& s) {
-  accesses_of_stored("stash", s.how, s.type, s.elements, s.stash, use::read, use::read,
-                     [&memory](const memory_access& p) { memory.add(p); });
+checked_stash check_range_source(std::string_view function, std::string_view argument,
+                                 const encoded_tensor& stash, std::string_view dense_name,
+                                 const const_tensor_view& dense, framework_rule rule, memory_space where) {
+  check_known(function, stash.how);
+  if (stash.how.kind != encoding_kind::range_mask && !codec_of(stash.how.kind).keeps_values(stash.how)) {
+    fail(errc::unsupported, function, "encoding", "range_mask, raw, bitmap or csr", to_string(stash.how));
+  }
+  return check_stash(function, argument, stash, dense_name, dense, rule, where);
+}
+
+call_memory& add_stash(call_memory& memory, const char* argument, const checked_stash& s) {
+  accesses_of_encoded(argument, s.tensor.bytes, s.most_bytes, use::read,
+                      [&memory](const memory_access& p) { memory.add(p); });
+  if (is_tiled(s.tensor.how.kind)) memory.arena(argument, s.tensor.bytes.overflow, use::read);
   return memory;
 }
 
-const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::int64_t length,
+const std::uint8_t* read_pass_bits(const checked_stash& s, std::int64_t tile, std::int64_t length,
                                    std::uint8_t* buffer) {
-  const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);
-  if (s.how.kind == encoding_kind::sign_mask) return bytes + tile * (tile_elements / 8);
-  if (!tiled(s.how)) {
+  const const_encoded_view& stored = s.tensor.bytes;
+  const auto* bytes = static_cast<const std::uint8_t*>(stored.data);
+  const encoding_kind kind = s.tensor.how.kind;
+  if (kind == encoding_kind::sign_mask) return bytes + tile * (tile_elements / 8);
+  if (!is_tiled(kind)) {
     alignas(run_alignment) float values[tile_elements];
     load_dense_tile(s, tile, length, values);
     loops().pass_bits(values, length, s.rule, buffer);
     return buffer;
   }
-  const tile_layout layout = layout_of(s.how, s.type, s.elements);
-  if ((s.stash.report->flags & flag_mask_is_not_sign) == 0) {
-    if (s.how.kind == encoding_kind::bitmap) return bytes + tile * (tile_elements / 8);
-    or_bits(s.stash.report->status, decode_presence(layout, s.stash, tile, buffer).status);
+  const tile_layout layout = layout_of(s);
+  if ((stored.report->flags & flag_mask_is_not_sign) == 0) {
+    if (!layout.columns) return bytes + tile * (tile_elements / 8);
+    or_bits(stored.report->status, decode_presence(layout, stored, tile, buffer).status);
     return buffer;
   }
   alignas(run_alignment) float values[tile_elements];
-  or_bits(s.stash.report->status, decode_tile(layout, s.stash, tile, values, buffer).status);
+  or_bits(stored.report->status, decode_tile(layout, stored, tile, values, buffer).status);
   bits_of_present(values, length, s.rule, buffer);
   return buffer;
 }
 
-void check_range_source(std::string_view function, const map_stash& s, memory_space where) {
-  check_known(function, s.how);
-  const bool values =
-      s.how.kind == encoding_kind::raw || (tiled(s.how) && s.how.values == value_format::source);
-  if (s.how.kind != encoding_kind::range_mask && !values) {
-    fail(errc::unsupported, function, "encoding", "range_mask, raw, bitmap or csr", to_string(s.how));
-  }
-  check_stash(function, s, where);
-}
-
-const std::uint8_t* read_range_bits(const map_stash& s, float lower, float upper, std::int64_t tile,
+const std::uint8_t* read_range_bits(const checked_stash& s, float lower, float upper, std::int64_t tile,
                                     std::int64_t length, std::uint8_t* buffer) {
-  if (s.how.kind == encoding_kind::range_mask) {
-    return static_cast<const std::uint8_t*>(s.stash.data) + tile * (tile_elements / 8);
+  const const_encoded_view& stored = s.tensor.bytes;
+  if (s.tensor.how.kind == encoding_kind::range_mask) {
+    return static_cast<const std::uint8_t*>(stored.data) + tile * (tile_elements / 8);
   }
   alignas(run_alignment) float values[tile_elements];
-  if (tiled(s.how)) {
-    const tile_layout layout = layout_of(s.how, s.type, s.elements);
-    const tile_contents contents = decode_tile(layout, s.stash, tile, values, nullptr);
-    or_bits(s.stash.report->status, contents.status);
+  if (is_tiled(s.tensor.how.kind)) {
+    const tile_contents contents = decode_tile(layout_of(s), stored, tile, values, nullptr);
+    or_bits(stored.report->status, contents.status);
     if (contents.status != status_ok) {
       std::memset(buffer, 0, tile_elements / 8);
       return buffer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/overlap_check.hpp"
 #include "encoders/pooling/pool_backward.hpp"
 #include "encoders/pooling/pool_general_backward.hpp"
@@ -23,7 +23,7 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   };
   if (on_device(context)) {
     want_index(check_general_pool(function, "x", x, "y", y, window, context.space).taps());
-    return device::max_pool_forward(x, y, window, index, rule, context);
+    return device::kernels().max_pool_forward(x, y, window, index, rule, context);
   }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
@@ -39,30 +39,30 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   detail::rethrow("max_pool_forward");
 }
 
-void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+void max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index, const tensor_view& dx,
                        const pool_window& window, const execution_context& context) try {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   const auto checked_source = [&](std::int64_t taps) {
-    const index_source source = checked_index_source(function, index, taps, dy.elements());
+    const index_source source = checked_index_source(function, index, window, taps, dy);
     call_memory(function)
         .reads("dy", dy)
-        .reads("index", index, plane_bytes(dy.elements(), tap_bits(taps)))
+        .reads("index", index.bytes, plane_bytes(dy.elements(), tap_bits(taps)))
         .writes("dx", dx);
     return source;
   };
   if (on_device(context)) {
     checked_source(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).taps());
-    return device::max_pool_backward(dy, index, dx, window, context);
+    return device::kernels().max_pool_backward(dy, index, dx, window, context);
   }
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
     const index_source source = checked_source(s.taps());
-    return general_pool_backward(s, dy, source, dx, index.report->status, context);
+    return general_pool_backward(s, dy, source, dx, index.bytes.report->status, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
   const index_source source = checked_source(s.taps());
-  pool_backward(s, dy, source, dx, index.report->status, context);
+  pool_backward(s, dy, source, dx, index.bytes.report->status, context);
 } catch (...) {
   detail::rethrow("max_pool_backward");
 }
@@ -79,7 +79,7 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   };
   if (on_device(context)) {
     check_x(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).taps());
-    return device::max_pool_backward(dy, x, dx, window, rule, context);
+    return device::kernels().max_pool_backward(dy, x, dx, window, rule, context);
   }
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "encoders/detail.hpp"
+#include "encoders/encoding_checks.hpp"
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/tap_planes.hpp"
@@ -262,11 +263,14 @@ class index_source {
   int bits_;
 };
 
-inline index_source checked_index_source(std::string_view function, const const_encoded_view& index,
-                                         std::int64_t taps, std::int64_t elements) {
+inline index_source checked_index_source(std::string_view function, const encoded_tensor& index,
+                                         const pool_window& window, std::int64_t taps,
+                                         const const_tensor_view& dy) {
   const int bits = checked_index_bits(function, taps);
-  check_encoded(function, "index", index, plane_bytes(elements, bits));
-  return {index, bits};
+  check_kind(function, "index", index, window_index_of(window));
+  check_same_elements(function, "index", index, "dy", dy);
+  check_encoded(function, "index", index.bytes, plane_bytes(dy.elements(), bits));
+  return {index.bytes, bits};
 }
 
 /// Argmaxes from window_index, signs from the dense pooled output.

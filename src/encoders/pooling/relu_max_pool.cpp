@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/layers/sign_source.hpp"
 #include "encoders/overlap_check.hpp"
 #include "encoders/pooling/pool_backward.hpp"
@@ -64,7 +64,7 @@ class code_source {
 /// Argmaxes from window_index, signs from an encoded pooled output.
 class stash_source {
  public:
-  stash_source(const index_source& index, const map_stash& y) : index_(index), y_(&y) {}
+  stash_source(const index_source& index, const checked_stash& y) : index_(index), y_(&y) {}
 
   run_taps load(const pooled_run& run, run_buffers& buffers) noexcept {
     run_taps argmaxes = index_.load(run, buffers);
@@ -92,7 +92,7 @@ class stash_source {
   }
 
   index_source index_;
-  const map_stash* y_;
+  const checked_stash* y_;
   std::int64_t tile_ = -1;
   std::array<std::uint8_t, tile_elements> flags_;
 };
@@ -156,7 +156,7 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   };
   if (on_device(context)) {
     want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).taps());
-    return device::relu_max_pool_forward(x, y, window, code, index, rule, context);
+    return device::kernels().relu_max_pool_forward(x, y, window, code, index, rule, context);
   }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
@@ -173,55 +173,56 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   detail::rethrow("relu_max_pool_forward");
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
-                            const tensor_view& dx, const pool_window& window,
-                            const execution_context& context) try {
-  const auto by_device = [&] { device::relu_max_pool_backward(dy, code, dx, window, context); };
+void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& code, const tensor_view& dx,
+                            const pool_window& window, const execution_context& context) try {
+  const auto by_device = [&] { device::kernels().relu_max_pool_backward(dy, code, dx, window, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     const code_layout layout = checked_code_layout(backward_name, s.taps(), dy.elements());
-    check_encoded(backward_name, "code", code, layout.bytes);
-    call_memory(backward_name).reads("dy", dy).reads("code", code, layout.bytes).writes("dx", dx);
-    backward(code_source(code, layout), code.report->status);
+    check_kind(backward_name, "code", code, relu_pool_of(window));
+    check_same_elements(backward_name, "code", code, "dy", dy);
+    check_encoded(backward_name, "code", code.bytes, layout.bytes);
+    call_memory(backward_name).reads("dy", dy).reads("code", code.bytes, layout.bytes).writes("dx", dx);
+    backward(code_source(code.bytes, layout), code.bytes.report->status);
   });
 } catch (...) {
   detail::rethrow("relu_max_pool_backward");
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
-                            const encoding& y_encoding, const const_encoded_view& y_stash,
+void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index, const encoded_tensor& y,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
                             const execution_context& context) try {
   const auto by_device = [&] {
-    device::relu_max_pool_backward(dy, index, y_encoding, y_stash, dx, window, rule, context);
+    device::kernels().relu_max_pool_backward(dy, index, y, dx, window, rule, context);
   };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    const index_source argmaxes = checked_index_source(backward_name, index, s.taps(), dy.elements());
-    const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
-    check_sign_source(backward_name, y, context.space);
+    const index_source argmaxes = checked_index_source(backward_name, index, window, s.taps(), dy);
+    const checked_stash signs = check_sign_source(backward_name, "y", y, "dy", dy, rule, context.space);
     call_memory memory(backward_name);
-    memory.reads("dy", dy).reads("index", index, plane_bytes(dy.elements(), tap_bits(s.taps())));
-    add_stash(memory, y).writes("dx", dx);
-    backward(stash_source(argmaxes, y), index.report->status);
+    memory.reads("dy", dy).reads("index", index.bytes, plane_bytes(dy.elements(), tap_bits(s.taps())));
+    add_stash(memory, "y", signs).writes("dx", dx);
+    backward(stash_source(argmaxes, signs), index.bytes.report->status);
   });
 } catch (...) {
   detail::rethrow("relu_max_pool_backward");
 }
 
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
                             framework_rule rule, const execution_context& context) try {
-  const auto by_device = [&] { device::relu_max_pool_backward(dy, index, y, dx, window, rule, context); };
+  const auto by_device = [&] {
+    device::kernels().relu_max_pool_backward(dy, index, y, dx, window, rule, context);
+  };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
-    const index_source argmaxes = checked_index_source(backward_name, index, s.taps(), dy.elements());
+    const index_source argmaxes = checked_index_source(backward_name, index, window, s.taps(), dy);
     call_memory(backward_name)
         .reads("dy", dy)
-        .reads("index", index, plane_bytes(dy.elements(), tap_bits(s.taps())))
+        .reads("index", index.bytes, plane_bytes(dy.elements(), tap_bits(s.taps())))
         .reads("y", y)
         .writes("dx", dx);
-    backward(dense_source(argmaxes, y, rule), index.report->status);
+    backward(dense_source(argmaxes, y, rule), index.bytes.report->status);
   });
 } catch (...) {
   detail::rethrow("relu_max_pool_backward");
@@ -230,7 +231,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
                             const execution_context& context) try {
-  const auto by_device = [&] { device::relu_max_pool_backward(dy, x, dx, window, rule, context); };
+  const auto by_device = [&] { device::kernels().relu_max_pool_backward(dy, x, dx, window, rule, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "x", x, "dx", dx, window, context.space);

@@ -4,7 +4,8 @@
 #include <array>
 #include <bit>
 
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
+#include "encoders/encoding_checks.hpp"
 #include "encoders/overlap_check.hpp"
 #include "encoders/pooling/pool_general.hpp"
 #include "encoders/public_call.hpp"
@@ -208,7 +209,7 @@ void encode_window_index(const std::int64_t* flat, const shape& y, const shape& 
       });
   const std::int64_t elements = y.elements();
   if (elements == 0) return;
-  if (on_device(context)) return device::encode_window_index(flat, y, x, window, index, context);
+  if (on_device(context)) return device::kernels().encode_window_index(flat, y, x, window, index, context);
   auto* const plane = static_cast<std::uint8_t*>(index.data);
   const int bits = tap_bits(s.taps());
   const tap_finder taps_of(s);
@@ -229,18 +230,19 @@ void encode_window_index(const std::int64_t* flat, const shape& y, const shape& 
   detail::rethrow("encode_window_index");
 }
 
-void decode_window_index(const const_encoded_view& index, const shape& y, const shape& x,
-                         const pool_window& window, std::int64_t* flat,
-                         const execution_context& context) try {
+void decode_window_index(const encoded_tensor& index, const shape& x, const pool_window& window,
+                         std::int64_t* flat, const execution_context& context) try {
   constexpr std::string_view function = "decode_window_index";
+  const shape& y = index.dims;
   const general_shape s =
-      check_call(function, flat, y, x, window, index, context, [&](call_memory& memory, std::size_t bytes) {
-        memory.reads("index", index, bytes).writes("flat", flat, flat_bytes(y));
+      check_call(function, flat, y, x, window, index.bytes, context, [&](call_memory& memory, std::size_t bytes) {
+        check_kind(function, "index", index, window_index_of(window));
+        memory.reads("index", index.bytes, bytes).writes("flat", flat, flat_bytes(y));
       });
   const std::int64_t elements = y.elements();
   if (elements == 0) return;
-  if (on_device(context)) return device::decode_window_index(index, y, x, window, flat, context);
-  const auto* const plane = static_cast<const std::uint8_t*>(index.data);
+  if (on_device(context)) return device::kernels().decode_window_index(index, x, window, flat, context);
+  const auto* const plane = static_cast<const std::uint8_t*>(index.bytes.data);
   const int bits = tap_bits(s.taps());
   const position_finder positions_of(s);
   for_each_tile(context, elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
@@ -250,7 +252,7 @@ void decode_window_index(const const_encoded_view& index, const shape& y, const 
     for_each_window_run(s, first, length, [&](const window_run& run) {
       wrong |= positions_of.find(run, taps + run.done, flat + first + run.done);
     });
-    if (wrong) or_bits(index.report->status, status_corrupt);
+    if (wrong) or_bits(index.bytes.report->status, status_corrupt);
   });
 } catch (...) {
   detail::rethrow("decode_window_index");

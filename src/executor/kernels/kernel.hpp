@@ -20,9 +20,8 @@ namespace stash::executor {
 /// A stash as a backward kernel sees it: dense (kept raw, decoded or recomputed) or encoded bytes.
 struct stash_operand {
   bool dense = true;
-  const_tensor_view view;    ///< dense: the slice that is read
-  encoding stored;           ///< encoded
-  const_encoded_view bytes;  ///< encoded: all of the storage
+  const_tensor_view view;  ///< dense: the slice that is read
+  encoded_tensor stored;   ///< encoded: all of the storage
 };
 
 /// An auxiliary output: not requested (`requested` false), one byte per element (stored.kind raw), or

@@ -141,19 +141,19 @@ const const_tensor_view& kernel_base::dense_stash(const kernel_operands& operand
   const stash_operand& operand = operands.stash.at(number);
   if (!operand.dense) {
     fail(errc::unsupported,
-         fmt::format("expected dense values as stash[{}], got {}", number, to_string(operand.stored)));
+         fmt::format("expected dense values as stash[{}], got {}", number, to_string(operand.stored.how)));
   }
   return operand.view;
 }
 
-const const_encoded_view& kernel_base::encoded_stash(const kernel_operands& operands, std::size_t number,
-                                                     encoding_kind kind) const {
+const encoded_tensor& kernel_base::encoded_stash(const kernel_operands& operands, std::size_t number,
+                                                 encoding_kind kind) const {
   const stash_operand& operand = operands.stash.at(number);
-  if (operand.dense || operand.stored.kind != kind) {
+  if (operand.dense || operand.stored.how.kind != kind) {
     fail(errc::unsupported, fmt::format("expected {} as stash[{}], got {}", to_string(encoding{.kind = kind}),
-                                        number, operand.dense ? "dense values" : to_string(operand.stored)));
+                                        number, operand.dense ? "dense values" : to_string(operand.stored.how)));
   }
-  return operand.bytes;
+  return operand.stored;
 }
 
 encoded_view kernel_base::auxiliary(const kernel_operands& operands, std::size_t number,

@@ -35,7 +35,7 @@ class relu_backward_kernel final : public kernel_base {
     if (y.dense) {
       relu_backward(operands.inputs[0], y.view, operands.outputs[0], rule(), context());
     } else {
-      relu_backward(operands.inputs[0], y.stored, y.bytes, operands.outputs[0], rule(), context());
+      relu_backward(operands.inputs[0], y.stored, operands.outputs[0], rule(), context());
     }
   }
 };
@@ -90,7 +90,7 @@ void activation_kernel::map_gradient(const kernel_operands& operands, Function f
 
 void activation_kernel::leaky_backward_from_mask(const kernel_operands& operands) const {
   const tensor_view &dy = operands.inputs[0], &dx = operands.outputs[0];
-  const const_encoded_view& mask = encoded_stash(operands, 0, encoding_kind::sign_mask);
+  const const_encoded_view& mask = encoded_stash(operands, 0, encoding_kind::sign_mask).bytes;
   if (mask.bytes < static_cast<std::size_t>((dy.elements() + 7) / 8)) {
     fail(errc::capacity_exceeded, "expected one mask bit per element in stash[0], got fewer");
   }
@@ -119,9 +119,8 @@ void activation_kernel::execute(const kernel_operands& operands) {
       break;
     case op_kind::relu6_backward:
       if (!operands.stash[0].dense) {
-        const const_encoded_view& mask = encoded_stash(operands, 0, encoding_kind::range_mask);
-        clip_backward(operands.inputs[0], operands.stash[0].stored, mask, operands.outputs[0], 0.0F, 6.0F, r,
-                      context());
+        const encoded_tensor& mask = encoded_stash(operands, 0, encoding_kind::range_mask);
+        clip_backward(operands.inputs[0], mask, operands.outputs[0], 0.0F, 6.0F, r, context());
         break;
       }
       map_gradient(operands, [](float dy, float y) { return y > 0.0F && y < 6.0F ? dy : 0.0F; });

@@ -122,7 +122,7 @@ void batch_norm_backward_kernel::gate(const const_tensor_view& x, const tensor_v
     if (const stash_operand& y = operands.stash[1]; y.dense) {
       relu_backward(dy, as_image(y.view, batch(), shape_), dx, rule(), context());
     } else {
-      relu_backward(dy, y.stored, y.bytes, dx, rule(), context());
+      relu_backward(dy, y.stored, dx, rule(), context());
     }
     return;
   }

@@ -67,7 +67,7 @@ void dropout_kernel::forward(const kernel_operands& operands) const {
   void* made = at<std::uint8_t>(operands, bits_at_);
   const auto size = static_cast<std::size_t>(bits_bytes_);
   dropout_forward(x, y, {made, size, nullptr, &report}, probability_, operands.key, context());
-  decode(bits, {made, size, nullptr, &report},
+  decode({bits, dtype::u8, shape({x.elements()}), {made, size, nullptr, &report}},
          {mask.data, dtype::u8, memory_space::host, shape({x.elements()})}, {}, context());
 }
 
@@ -78,14 +78,14 @@ void dropout_kernel::backward(const kernel_operands& operands) const {
     return;
   }
   const stash_operand& mask = operands.stash[0];
-  if (!mask.dense && mask.stored.kind == encoding_kind::sign_mask) {
-    dropout_backward(dy, mask.bytes, dx, probability_, context());
+  if (!mask.dense && mask.stored.how.kind == encoding_kind::sign_mask) {
+    dropout_backward(dy, mask.stored, dx, probability_, context());
     return;
   }
-  if (!mask.dense && mask.stored.kind != encoding_kind::raw) {
-    fail(errc::unsupported, "expected a mask as bits or bytes in stash[0], got " + to_string(mask.stored));
+  if (!mask.dense && mask.stored.how.kind != encoding_kind::raw) {
+    fail(errc::unsupported, "expected a mask as bits or bytes in stash[0], got " + to_string(mask.stored.how));
   }
-  const_tensor_view bytes = mask.dense ? mask.view : const_tensor_view{mask.bytes.data, dtype::u8};
+  const_tensor_view bytes = mask.dense ? mask.view : const_tensor_view{mask.stored.bytes.data, dtype::u8};
   bytes.type = dtype::u8;
   bytes.dims = shape({dy.elements()});
   bytes.pixel_pitch = 0;
@@ -93,7 +93,7 @@ void dropout_kernel::backward(const kernel_operands& operands) const {
   void* made = at<std::uint8_t>(operands, bits_at_);
   const auto size = static_cast<std::size_t>(bits_bytes_);
   encode(bits, bytes, {made, size, nullptr, &report}, {}, context());
-  dropout_backward(dy, {made, size, nullptr, &report}, dx, probability_, context());
+  dropout_backward(dy, {bits, dtype::u8, bytes.dims, {made, size, nullptr, &report}}, dx, probability_, context());
 }
 
 }  // namespace

@@ -68,13 +68,13 @@ void max_pool_kernel::backward(const kernel_operands& operands) const {
   } else if (operands.form == "from_code") {
     relu_max_pool_backward(dy, encoded_stash(operands, 0, encoding_kind::relu_pool), dx, window_, context());
   } else {
-    const const_encoded_view& index = encoded_stash(operands, 0, encoding_kind::window_index);
+    const encoded_tensor& index = encoded_stash(operands, 0, encoding_kind::window_index);
     if (!joined_) {
       max_pool_backward(dy, index, dx, window_, context());
     } else if (const stash_operand& y = operands.stash[1]; y.dense) {
       relu_max_pool_backward(dy, index, as_image(y.view, batch(), out_), dx, window_, rule(), context());
     } else {
-      relu_max_pool_backward(dy, index, y.stored, y.bytes, dx, window_, rule(), context());
+      relu_max_pool_backward(dy, index, y.stored, dx, window_, rule(), context());
     }
   }
 }

@@ -57,16 +57,17 @@ struct size_query::pending {
   detail::device::event arrived = nullptr;
 };
 
-size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
-                       const const_encoded_view& stored, const execution_context& context) try {
+size_query::size_query(const encoded_tensor& stored, const execution_context& context) try {
   constexpr std::string_view function = "size_query";
   detail::check_context(function, context);
-  size_.bytes = detail::checked_bytes_bound(function, "source", e, source, elements);
-  detail::check_encoded(function, "stored", stored, detail::bytes_needed(e, source, elements));
+  const std::int64_t elements = stored.elements();
+  size_.bytes = detail::checked_bytes_bound(function, "stored", stored.how, stored.type, elements);
+  detail::check_encoded(function, "stored", stored.bytes,
+                        detail::bytes_needed(stored.how, stored.type, elements));
   if (detail::on_device(context)) {
-    pending_ = std::make_shared<pending>(e, elements, stored.report, context.stream);
+    pending_ = std::make_shared<pending>(stored.how, elements, stored.bytes.report, context.stream);
   } else {
-    complete(size_, e, elements, *stored.report);
+    complete(size_, stored.how, elements, *stored.bytes.report);
   }
 } catch (...) {
   detail::rethrow("size_query");

@@ -56,8 +56,7 @@ struct stash_access {
 
 /// All checks of stashed_tensor::restore(); function and name stand in the messages. Of `stored` only
 /// addresses and sizes are looked at.
-void check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
-                   const shape& dims, const const_encoded_view& stored, const tensor_view& output,
-                   const execution_context& context);
+void check_restore(std::string_view function, std::string_view name, const encoded_tensor& stored,
+                   const tensor_view& output, const execution_context& context);
 
 }  // namespace stash::runtime

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
@@ -104,9 +104,12 @@ std::string label(const swap_record& r) {
 }
 
 /// The copy on the host: the encoded bytes, then the report.
-const_encoded_view stored_on_host(const swap_record& r) noexcept {
-  return {r.host.data, r.encoded_bytes, nullptr,
-          reinterpret_cast<encode_report*>(r.host.data + r.encoded_bytes)};
+encoded_tensor stored_on_host(const swap_record& r) noexcept {
+  return {r.how,
+          r.type,
+          r.dims,
+          {r.host.data, r.encoded_bytes, nullptr,
+           reinterpret_cast<encode_report*>(r.host.data + r.encoded_bytes)}};
 }
 
 /// A tensor in memory that stays the swapper's.
@@ -234,7 +237,7 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
     fail(errc::invalid_argument, function, label(r), "a tensor", "bytes of which no more is known");
   }
   if (encoded) {
-    runtime::check_restore(function, r.name, r.how, r.type, r.dims, stored_on_host(r), output, context);
+    runtime::check_restore(function, r.name, stored_on_host(r), output, context);
   } else {
     detail::check_view(function, "output", output, r.type, context.space);
     detail::check_elements(function, "output", output, r.dims.elements());
@@ -368,7 +371,7 @@ namespace {
 /// How many of the encoded bytes go out.
 std::size_t bytes_in_use(const stashed_tensor& tensor, const swap_request& request,
                          const execution_context& context) {
-  const const_encoded_view stored = tensor.stored();
+  const const_encoded_view stored = tensor.stored().bytes;
   if (!is_sparse(tensor.how())) return stored.bytes;
   const std::size_t least = detail::bytes_needed(tensor.how(), tensor.type(), tensor.dims().elements());
   std::size_t used = request.bytes_in_use;
@@ -393,7 +396,7 @@ std::unique_ptr<swap_record> record_of(const runtime::swap_core& core, const sta
   if (const memory_space space = runtime::stash_access::space(tensor); !reaches(core.space(), space)) {
     fail(errc::invalid_argument, function, "tensor", text(core.space()), text(space));
   }
-  const const_encoded_view stored = tensor.stored();
+  const const_encoded_view stored = tensor.stored().bytes;
   auto record = std::make_unique<swap_record>();
   record->what = swap_record::form::encoded;
   record->how = tensor.how();

@@ -117,7 +117,7 @@ void encodings() {
     encoded kept;
     words back(count);
     stash::encode(how, in(x), kept.to(), {}, {});
-    stash::decode(how, kept.from(), out(back), {}, {});
+    stash::decode({how, out(back).type, out(back).dims, kept.from()}, out(back), {}, {});
     print(name, back, kept, stash::encoded_bytes_exact(how, in(x), {}));
   }
 }
@@ -142,7 +142,8 @@ void layers(stash::framework_rule rule) {
       .kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .pad_top = 1, .pad_left = 1};
   stash::max_pool_forward(in(near_one), out(y), window, index.to(), rule, {});
   print("pool" + name, y, index);
-  stash::max_pool_backward(in(dy), index.from(), out(dx), window, {});
+  stash::max_pool_backward(in(dy), {window_index_of(window), in(dy).type, in(dy).dims, index.from()}, out(dx),
+                           window, {});
   print("pool gradient" + name, dx, index);
   stash::relu_max_pool_forward(in(near_one), out(y), window, code.to(), {}, rule, {});
   print("relu and pool" + name, y, code);

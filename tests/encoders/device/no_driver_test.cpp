@@ -29,9 +29,10 @@ TEST_F(no_driver, every_encoding_says_so) {
       target.data = bytes.data();
       target.type = dtype::u8;
     }
-    expect_failure("decode", [&] { decode(e, in(), target, {}, on_device); });
-    expect_failure("canonicalise",
-                   [&] { canonicalise(e, dtype::f32, elements, in(), other_out(), on_device); });
+    expect_failure("decode", [&] { decode({e, target.type, target.dims, in()}, target, {}, on_device); });
+    expect_failure("canonicalise", [&] {
+      canonicalise({e, dtype::f32, {elements}, in()}, other_out(), on_device);
+    });
   }
 }
 
@@ -50,7 +51,7 @@ TEST_F(no_driver, the_export_of_csr_says_so) {
   std::vector<float> values(elements);
   for (const char* name : {"csr", "csr_fp8"}) {
     expect_failure("csr_export32", [&] {
-      csr_export32(parse_encoding(name), in(), elements,
+      csr_export32({parse_encoding(name), dtype::f32, {elements}, in()},
                    {offsets.data(), columns.data(), values.data(), dtype::f32, elements}, on_device);
     });
   }
@@ -59,11 +60,14 @@ TEST_F(no_driver, the_export_of_csr_says_so) {
 TEST_F(no_driver, every_activation_says_so) {
   const encoding mask = parse_encoding("sign_mask");
   expect_failure("relu_forward", [&] { relu_forward(map(), map(), out(), rule, on_device); });
-  expect_failure("relu_backward", [&] { relu_backward(map(), mask, in(), map(), rule, on_device); });
+  expect_failure("relu_backward", [&] {
+    relu_backward(map(), {mask, map().type, map().dims, in()}, map(), rule, on_device);
+  });
   expect_failure("relu_backward", [&] { relu_backward(map(), other_map(), map(), rule, on_device); });
   expect_failure("leaky_relu_forward", [&] { leaky_relu_forward(map(), map(), out(), 0.1F, on_device); });
-  expect_failure("leaky_relu_backward",
-                 [&] { leaky_relu_backward(map(), mask, in(), map(), 0.1F, on_device); });
+  expect_failure("leaky_relu_backward", [&] {
+    leaky_relu_backward(map(), {mask, map().type, map().dims, in()}, map(), 0.1F, on_device);
+  });
   expect_failure("clip_forward", [&] { clip_forward(map(), map(), out(), 0, 6, rule, on_device); });
   expect_failure("clip_backward", [&] { clip_backward(map(), other_map(), map(), 0, 6, rule, on_device); });
 }
@@ -93,20 +97,30 @@ TEST_F(no_driver, pooling_says_so) {
     const tensor_view x = map(l.x), y{pooled.data(), dtype::f32, memory_space::device, l.y};
     const pool_window& w = l.window;
     expect_failure("max_pool_forward", [&] { max_pool_forward(x, y, w, out(), rule, on_device); });
-    expect_failure(alone, [&] { max_pool_backward(y, in(), x, w, on_device); });
+    expect_failure(alone, [&] {
+      max_pool_backward(y, {window_index_of(w), y.type, y.dims, {window_index_of(w), y.type, y.dims, in()}},
+                        x, w, on_device);
+    });
     std::vector<float> other(1000);
     tensor_view dx = x;
     dx.data = other.data();
     expect_failure(alone, [&] { max_pool_backward(y, x, dx, w, rule, on_device); });
     expect_failure("relu_max_pool_forward",
                    [&] { relu_max_pool_forward(x, y, w, out(), other_out(), rule, on_device); });
-    expect_failure(with_relu, [&] { relu_max_pool_backward(y, in(), x, w, on_device); });
+    expect_failure(with_relu, [&] {
+      relu_max_pool_backward(y, {relu_pool_of(w), y.type, y.dims, {relu_pool_of(w), y.type, y.dims, in()}}, x,
+                             w, on_device);
+    });
     const encoded_view kept = other_out();
     const const_encoded_view stash{kept.data, kept.bytes, nullptr, kept.report};
     for (const char* name : {"sign_mask", "raw", "fp8", "bitmap", "csr"}) {
       encoding e = parse_encoding(name);
       e.underflow = underflow_rule::keep_nonzero;
-      expect_failure(with_relu, [&] { relu_max_pool_backward(y, in(), e, stash, x, w, rule, on_device); });
+      expect_failure(with_relu, [&] {
+        relu_max_pool_backward(
+            y, {window_index_of(w), y.type, y.dims, {window_index_of(w), y.type, y.dims, in()}},
+            {e, y.type, y.dims, stash}, x, w, rule, on_device);
+      });
     }
     expect_failure(with_relu, [&] { relu_max_pool_backward(y, x, dx, w, rule, on_device); });
   }
@@ -135,7 +149,8 @@ TEST_F(no_driver, nothing_else_changes) {
   }
   expect_failure("encode", [&] { encode(e, map(), out(), {}, on_device); });
   EXPECT_NO_THROW(encode(e, map(memory_space::host), out(), {}, {}));
-  EXPECT_NO_THROW(decode(e, in(), map(memory_space::host), {}, {}));
+  EXPECT_NO_THROW(decode({e, map(memory_space::host).type, map(memory_space::host).dims, in()},
+                         map(memory_space::host), {}, {}));
 }
 
 }  // namespace

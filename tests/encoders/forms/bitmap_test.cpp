@@ -20,7 +20,8 @@ const std::vector<encoding> all_bitmaps{make_encoding("bitmap"), make_encoding("
 std::vector<float> decode_all(const encoding& e, const guarded_buffer& slot, const overflow_arena* arena,
                               encode_report& report, std::size_t count) {
   std::vector<float> values(count, -9.0f);
-  decode(e, {slot.data(), slot.size(), arena, &report}, view_of(values), {}, {});
+  decode({e, view_of(values).type, view_of(values).dims, {slot.data(), slot.size(), arena, &report}},
+         view_of(values), {}, {});
   return values;
 }
 
@@ -289,7 +290,8 @@ TEST(corrupt, random_mutations_decode_as_the_reference_decodes) {
 
     encode_report decode_report;
     std::vector<float> back(values.size(), -9.0f);
-    decode(e, {slot.get(), slot_bytes, &arena, &decode_report}, view_of(back), {}, {});
+    decode({e, view_of(back).type, view_of(back).dims, {slot.get(), slot_bytes, &arena, &decode_report}},
+           view_of(back), {}, {});
     const reference_decoded expected =
         reference_bitmap_decode(bytes, slot_bytes, &arena, e.values, values.size());
     ASSERT_EQ(bits_of(back), expected.bits) << round;
@@ -313,7 +315,7 @@ TEST(corrupt, any_bytes_are_safe_for_every_encoding) {
       guarded_buffer target(static_cast<std::size_t>(count) * 4);
       encode_report report;
       const dtype type = e.kind == encoding_kind::sign_mask ? dtype::u8 : dtype::f32;
-      decode(e, {slot.data(), slot.size(), nullptr, &report},
+      decode({e, type, {count}, {slot.data(), slot.size(), nullptr, &report}},
              {target.data(), type, memory_space::host, {count}, 0}, {}, {});
       ASSERT_TRUE(target.guards_intact());
       ASSERT_TRUE(slot.guards_intact());

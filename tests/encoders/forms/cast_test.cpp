@@ -44,8 +44,11 @@ std::vector<float> widen_by_library(const format_case& format, const std::vector
   std::memcpy(buffer.data(), bytes.data(), bytes.size());
   std::vector<float> values(stored.size());
   encode_report report;
-  decode(make_encoding(format.name), {buffer.data(), buffer.size(), nullptr, &report}, view_of(values), {},
-         {});
+  decode({make_encoding(format.name),
+          view_of(values).type,
+          view_of(values).dims,
+          {buffer.data(), buffer.size(), nullptr, &report}},
+         view_of(values), {}, {});
   return values;
 }
 

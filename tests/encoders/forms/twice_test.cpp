@@ -43,7 +43,8 @@ std::vector<float> round_trip(const encoding& e, const std::vector<float>& value
   test::encoded stored(encoded_bytes_bound(e, dtype::f32, dims.elements()));
   std::vector<float> result(values.size());
   encode(e, {values.data(), dtype::f32, memory_space::host, dims, 0}, stored.out(), {}, {});
-  decode(e, stored.in(), {result.data(), dtype::f32, memory_space::host, dims, 0}, {}, {});
+  decode({e, dtype::f32, dims, stored.in()}, {result.data(), dtype::f32, memory_space::host, dims, 0}, {},
+         {});
   return result;
 }
 

@@ -72,7 +72,8 @@ void check(const shape& dims, std::int64_t gap, float probability, const executi
   dropout_forward(x.view(), maskless.view(), {}, probability, some_key, context);
   ASSERT_EQ(maskless.bits(), expected.bits());
 
-  dropout_backward(x.view(), mask.in(), dx.view(), probability, context);
+  dropout_backward(x.view(), {{.kind = encoding_kind::sign_mask}, x.view().type, x.view().dims, mask.in()},
+                   dx.view(), probability, context);
   ASSERT_EQ(dx.bits(), expected.bits());
   ASSERT_TRUE(dx.gaps_intact());
   dropout_backward(x.view(), rerun.view(), probability, some_key, context);

@@ -112,8 +112,9 @@ TEST(relu, large_maps_are_as_their_parts) {
         const encoded_view mask{expected_mask.data() + at, expected_mask.size() - at, nullptr, &report};
         const tensor_view from = half_of(x, second);
         relu_forward(from, half_of(expected, second), mask, framework_rule::tensorflow, {});
-        relu_backward(from, make_encoding("sign_mask"),
-                      const_encoded_view{mask.data, mask.bytes, nullptr, &report},
+        relu_backward(from,
+                      {make_encoding("sign_mask"), from.type, from.dims,
+                       const_encoded_view{mask.data, mask.bytes, nullptr, &report}},
                       half_of(expected_dx, second), framework_rule::tensorflow, {});
       }
       for (const execution_context& context : {execution_context{}, threads}) {
@@ -131,9 +132,10 @@ TEST(relu, large_maps_are_as_their_parts) {
         ASSERT_TRUE(bits_of({first, first + count}) == bits_of(expected)) << count << ' ' << offset;
         ASSERT_TRUE(mask == expected_mask) << count << ' ' << offset;
         std::copy(x.begin(), x.end(), first);
-        relu_backward(inside, make_encoding("sign_mask"),
-                      const_encoded_view{mask.data(), mask.size(), nullptr, &report}, inside,
-                      framework_rule::tensorflow, context);
+        relu_backward(inside,
+                      {make_encoding("sign_mask"), inside.type, inside.dims,
+                       const_encoded_view{mask.data(), mask.size(), nullptr, &report}},
+                      inside, framework_rule::tensorflow, context);
         ASSERT_TRUE(bits_of({first, first + count}) == bits_of(expected_dx)) << count << ' ' << offset;
         const auto untouched = [](float value) { return value == -3.0F; };
         EXPECT_TRUE(std::all_of(y.begin(), first, untouched));
@@ -168,11 +170,17 @@ TEST(relu_backward, from_dense_and_from_every_stash) {
           encode_report report;
           encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
           dx.assign(y.size(), 5.0f);
-          relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(dx), rule, {});
+          relu_backward(view_of(dy),
+                        {e, view_of(dy).type, view_of(dy).dims, {slot.data(), slot.size(), nullptr, &report}},
+                        view_of(dx), rule, {});
           ASSERT_EQ(bits_of(dx), expected) << to_string(e) << ' ' << count;
           std::vector<float> in_place = dy;
-          relu_backward(view_of(in_place), e, {slot.data(), slot.size(), nullptr, &report}, view_of(in_place),
-                        rule, {});
+          relu_backward(view_of(in_place),
+                        {e,
+                         view_of(in_place).type,
+                         view_of(in_place).dims,
+                         {slot.data(), slot.size(), nullptr, &report}},
+                        view_of(in_place), rule, {});
           ASSERT_EQ(bits_of(in_place), expected) << to_string(e) << ' ' << count;
           EXPECT_EQ(report.status, status_ok);
         }
@@ -220,7 +228,7 @@ TEST(relu_backward, a_nan_takes_its_group_of_6_and_4_bit_mx_values_along) {
                                                 : expected_next_to_nan(dy, y, !prefix.empty(), rule);
         const const_encoded_view stash{slot.data(), slot.size(), nullptr, &report};
         std::vector<float> dx(y.size(), 5.0F);
-        relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});
+        relu_backward(view_of(dy), {e, view_of(dy).type, view_of(dy).dims, stash}, view_of(dx), rule, {});
         EXPECT_EQ(dx, expected) << name;
 
         // Pooling by windows of one tap.
@@ -232,7 +240,9 @@ TEST(relu_backward, a_nan_takes_its_group_of_6_and_4_bit_mx_values_along) {
         encode_report index;
         dx.assign(y.size(), 5.0F);
         relu_max_pool_backward(const_tensor_view{dy.data(), dtype::f32, memory_space::host, pixels},
-                               const_encoded_view{taps.data(), taps.size(), nullptr, &index}, e, stash,
+                               {window_index_of(window), dtype::f32, pixels,
+                                const_encoded_view{taps.data(), taps.size(), nullptr, &index}},
+                               {e, dtype::f32, pixels, stash},
                                tensor_view{dx.data(), dtype::f32, memory_space::host, pixels}, window, rule,
                                {});
         EXPECT_EQ(dx, expected) << name;
@@ -250,8 +260,8 @@ TEST(relu_backward, pitched_gradients) {
   encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
   pitched_map in(dy, 3, 7, 0);
   pitched_map out(dy, 3, 5, 2);
-  relu_backward(in.view(), e, {slot.data(), slot.size(), nullptr, &report}, out.view(),
-                framework_rule::pytorch, {});
+  relu_backward(in.view(), {e, in.view().type, in.view().dims, {slot.data(), slot.size(), nullptr, &report}},
+                out.view(), framework_rule::pytorch, {});
   EXPECT_EQ(bits_of(out.values()), bits_of(reference_backward(dy, y, framework_rule::pytorch)));
   EXPECT_TRUE(out.neighbours_intact());
 }
@@ -267,12 +277,16 @@ TEST(relu_backward, uses_the_stored_bits) {
     encode_report report;
     encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
     std::vector<float> before(y.size());
-    relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(before), e.rule, {});
+    relu_backward(view_of(dy),
+                  {e, view_of(dy).type, view_of(dy).dims, {slot.data(), slot.size(), nullptr, &report}},
+                  view_of(before), e.rule, {});
     slot.data()[e.kind == encoding_kind::cast ? 2 * 8 * 17 + 1 : 17] ^=
         e.kind == encoding_kind::cast ? 0x80 : 0x01;
     if (e.kind == encoding_kind::cast && y[8 * 17] == 0) slot.data()[2 * 8 * 17 + 1] = 0x3c;
     std::vector<float> after(y.size());
-    relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(after), e.rule, {});
+    relu_backward(view_of(dy),
+                  {e, view_of(dy).type, view_of(dy).dims, {slot.data(), slot.size(), nullptr, &report}},
+                  view_of(after), e.rule, {});
     for (std::size_t i = 0; i < y.size(); ++i) {
       ASSERT_EQ(before[i] != after[i], i == 8 * 17) << to_string(e) << ' ' << i;
     }
@@ -290,7 +304,9 @@ TEST(relu_backward, an_unreadable_tile_passes_nothing_and_is_reported) {
   const std::uint32_t bad = 0x3fffffff;
   std::memcpy(slot.data() + 256, &bad, 4);
   std::vector<float> dx(y.size());
-  relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(dx), e.rule, {});
+  relu_backward(view_of(dy),
+                {e, view_of(dy).type, view_of(dy).dims, {slot.data(), slot.size(), nullptr, &report}},
+                view_of(dx), e.rule, {});
   EXPECT_EQ(report.status, status_corrupt);
   for (std::size_t i = 0; i < y.size(); ++i)
     ASSERT_EQ(dx[i], i >= 1024 && y[i] > 0 ? 1.0f : 0.0f) << i;
@@ -412,8 +428,10 @@ TEST(clip, bounds_are_those_of_the_type_wherever_the_gradient_is_read_from) {
           encode_batch({&item, 1}, {}, {});
           for (guarded_buffer* stash : {&single, &batch}) {
             dx.assign(c.x.size(), 7);
-            clip_backward(view(dy), e, {stash->data(), stash->size(), nullptr, &reports[0]}, target(dx),
-                          c.lower, c.upper, rule, {});
+            clip_backward(
+                view(dy),
+                {e, view(dy).type, view(dy).dims, {stash->data(), stash->size(), nullptr, &reports[0]}},
+                target(dx), c.lower, c.upper, rule, {});
             EXPECT_EQ(dx, expected) << name;
           }
         }

@@ -38,7 +38,8 @@ void check_layer(const layer& l, const tensor& x, framework_rule rule, std::int6
   if (dy.elements() > 0) dy[dy.elements() / 2] = -0.0F;
   reference_pool_backward(l, dy, taps, expected_dx);
   tensor dx(l.x(), gap);
-  max_pool_backward(dy.view(), index.in(), dx.view(), l.window, context);
+  max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                    dx.view(), l.window, context);
   ASSERT_EQ(dx.bits(), expected_dx.bits());
   ASSERT_TRUE(dx.gaps_intact());
   ASSERT_EQ(index.report.status, status_ok);
@@ -100,7 +101,9 @@ TEST(max_pool, denormals_are_zeros_to_a_thread_that_takes_them_so) {
           const stash_test::denormals_are_zero mode;
           max_pool_forward(x.view(), y.view(), l.window, index.out(), rule, serial);
           max_pool_forward(x.view(), plain.view(), l.window, {}, rule, serial);
-          max_pool_backward(dy.view(), index.in(), dx.view(), l.window, serial);
+          max_pool_backward(dy.view(),
+                            {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                            dx.view(), l.window, serial);
           max_pool_backward(dy.view(), x.view(), searched.view(), l.window, rule, serial);
         }
         ASSERT_EQ(index.all(), expected_index) << target;
@@ -167,7 +170,8 @@ TEST(max_pool, not_finite_gradients_reach_the_chosen_taps_only) {
   encoded index(32);
   max_pool_forward(x.view(), y.view(), l.window, index.out(), framework_rule::tensorflow, serial);
   reference_pool_backward(l, dy, reference_pool(l, x, y, framework_rule::tensorflow), expected);
-  max_pool_backward(dy.view(), index.in(), dx.view(), l.window, serial);
+  max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                    dx.view(), l.window, serial);
   EXPECT_EQ(dx.bits(), expected.bits());
 }
 
@@ -210,7 +214,8 @@ TEST(max_pool, empty_maps) {
     tensor x(l.x()), y(l.y()), dx(l.x());
     encoded index(0);
     max_pool_forward(x.view(), y.view(), l.window, index.out(), framework_rule::tensorflow, serial);
-    max_pool_backward(y.view(), index.in(), dx.view(), l.window, serial);
+    max_pool_backward(y.view(), {window_index_of(l.window), y.view().type, y.view().dims, index.in()},
+                      dx.view(), l.window, serial);
     EXPECT_EQ(dx.bits(), std::vector<std::uint32_t>(static_cast<std::size_t>(dx.elements()), 0));
     EXPECT_TRUE(index.guard_intact());
     EXPECT_EQ(index.report.status, status_ok);
@@ -241,7 +246,8 @@ TEST(max_pool, corrupt_taps_are_reported_and_dropped) {
         corrupt = true;
       });
       reference_pool_backward(l, dy, taps, expected);
-      max_pool_backward(dy.view(), index.in(), dx.view(), window, serial);
+      max_pool_backward(dy.view(), {window_index_of(window), dy.view().type, dy.view().dims, index.in()},
+                        dx.view(), window, serial);
       EXPECT_EQ(dx.bits(), expected.bits()) << code;
       EXPECT_EQ(index.report.status, corrupt ? status_corrupt : status_ok) << code;
     }
@@ -258,7 +264,8 @@ TEST(max_pool, random_bytes_are_safe) {
     for (std::uint8_t& byte : std::span(index.data(), index.out().bytes)) {
       byte = static_cast<std::uint8_t>(generator());
     }
-    max_pool_backward(dy.view(), index.in(), dx.view(), l.window, threads());
+    max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                      dx.view(), l.window, threads());
     EXPECT_EQ(index.report.status & ~static_cast<std::uint32_t>(status_corrupt), 0U);
     EXPECT_TRUE(index.guard_intact());
   }
@@ -315,7 +322,10 @@ TEST(max_pool, wrong_arguments) {
             errc::invalid_argument);
 
   const auto backward = [&](const const_encoded_view& encoded, const pool_window& window) {
-    return code_of([&] { max_pool_backward(y.view(), encoded, dx.view(), window, serial); });
+    return code_of([&] {
+      max_pool_backward(y.view(), {window_index_of(window), y.view().type, y.view().dims, encoded}, dx.view(),
+                        window, serial);
+    });
   };
   EXPECT_EQ(backward(index.in(), l.window), errc::ok);
   EXPECT_EQ(backward({}, l.window), errc::invalid_argument);
@@ -335,7 +345,11 @@ TEST(max_pool, windows_above_256_taps_have_no_index) {
   const framework_rule rule = framework_rule::tensorflow;
   EXPECT_EQ(code_of([&] { max_pool_forward(x.view(), y.view(), l.window, index.out(), rule, serial); }),
             errc::unsupported);
-  EXPECT_EQ(code_of([&] { max_pool_backward(y.view(), index.in(), dx.view(), l.window, serial); }),
+  EXPECT_EQ(code_of([&] {
+              max_pool_backward(y.view(),
+                                {window_index_of(l.window), y.view().type, y.view().dims, index.in()},
+                                dx.view(), l.window, serial);
+            }),
             errc::unsupported);
   EXPECT_EQ(code_of([&] { max_pool_backward(y.view(), x.view(), dx.view(), l.window, rule, serial); }),
             errc::unsupported);

@@ -50,7 +50,9 @@ void check_stashes_of_y(const layer& l, const tensor& y, const tensor& dy, encod
     encoded stash(encoded_bytes_bound(e, dtype::f32, y.elements()));
     encode(e, y.view(), stash.out(), {}, context);
     tensor dx(l.x());
-    relu_max_pool_backward(dy.view(), index.in(), e, stash.in(), dx.view(), l.window, rule, context);
+    relu_max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                           {e, dy.view().type, dy.view().dims, stash.in()}, dx.view(), l.window, rule,
+                           context);
     ASSERT_EQ(dx.bits(), expected.bits()) << to_string(e);
     ASSERT_EQ(index.report.status, status_ok);
     ASSERT_EQ(stash.report.status, status_ok);
@@ -88,14 +90,16 @@ void check_layer(const layer& l, const tensor& x, framework_rule rule, std::int6
     encoded alone(code_bytes.size());
     relu_max_pool_forward(x.view(), y.view(), l.window, alone.out(), {}, rule, context);
     ASSERT_EQ(alone.all(), code_bytes);
-    relu_max_pool_backward(dy.view(), code.in(), dx.view(), l.window, context);
+    relu_max_pool_backward(dy.view(), {relu_pool_of(l.window), dy.view().type, dy.view().dims, code.in()},
+                           dx.view(), l.window, context);
     ASSERT_EQ(dx.bits(), expected.dx.bits());
     ASSERT_TRUE(dx.gaps_intact());
     ASSERT_EQ(code.report.status, status_ok);
   }
 
   tensor from_y(l.x(), gap), from_x(l.x(), gap), plain(l.y());
-  relu_max_pool_backward(dy.view(), index.in(), y.view(), from_y.view(), l.window, rule, context);
+  relu_max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                         y.view(), from_y.view(), l.window, rule, context);
   ASSERT_EQ(from_y.bits(), expected.dx.bits());
   ASSERT_EQ(index.report.status, status_ok);
   relu_max_pool_backward(dy.view(), x.view(), from_x.view(), l.window, rule, context);
@@ -139,8 +143,11 @@ TEST(relu_max_pool, equals_the_separate_calls_of_the_library) {
       encoded index(reference_index(l, std::vector<int>(static_cast<std::size_t>(l.pooled()), 0)).size());
       relu_forward(x.view(), rectified.view(), mask.out(), rule, serial);
       max_pool_forward(rectified.view(), y.view(), l.window, index.out(), rule, serial);
-      max_pool_backward(dy.view(), index.in(), gradient.view(), l.window, serial);
-      relu_backward(gradient.view(), how_of(encoding_kind::sign_mask), mask.in(), dx.view(), rule, serial);
+      max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                        gradient.view(), l.window, serial);
+      relu_backward(gradient.view(),
+                    {how_of(encoding_kind::sign_mask), gradient.view().type, gradient.view().dims, mask.in()},
+                    dx.view(), rule, serial);
 
       tensor joint_y(l.y()), joint_dx(l.x());
       encoded joint_index(index.out().bytes);
@@ -173,11 +180,15 @@ TEST(relu_max_pool, stashes_agree_on_a_thread_that_takes_denormals_for_zeros) {
         {
           const stash_test::denormals_are_zero mode;
           relu_max_pool_forward(x.view(), y.view(), l.window, {}, index.out(), rule, serial);
-          relu_max_pool_backward(dy.view(), index.in(), y.view(), from_index.view(), l.window, rule, serial);
+          relu_max_pool_backward(dy.view(),
+                                 {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                                 y.view(), from_index.view(), l.window, rule, serial);
           relu_max_pool_backward(dy.view(), x.view(), from_x.view(), l.window, rule, serial);
           if (has_code(l)) {
             relu_max_pool_forward(x.view(), y_of_code.view(), l.window, code.out(), {}, rule, serial);
-            relu_max_pool_backward(dy.view(), code.in(), from_code.view(), l.window, serial);
+            relu_max_pool_backward(dy.view(),
+                                   {relu_pool_of(l.window), dy.view().type, dy.view().dims, code.in()},
+                                   from_code.view(), l.window, serial);
           }
         }
         // A denormal may have become a zero or not.
@@ -208,7 +219,8 @@ TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_tap) {
   const std::vector<std::uint8_t> first_taps = {0xff, 0xff, 0xff, 0xff, 0xaa, 0xaa, 0xaa, 0xaa,
                                                 0x55, 0x55, 0x55, 0x55, 0,    0,    0,    0};
   EXPECT_EQ(index.all(), first_taps);
-  relu_max_pool_backward(dy.view(), code.in(), dx.view(), l.window, serial);
+  relu_max_pool_backward(dy.view(), {relu_pool_of(l.window), dy.view().type, dy.view().dims, code.in()},
+                         dx.view(), l.window, serial);
   EXPECT_EQ(dx.bits(), std::vector<std::uint32_t>(static_cast<std::size_t>(dx.elements()), 0));
   EXPECT_EQ(code.report.status, status_ok);
 }
@@ -267,7 +279,8 @@ TEST(relu_max_pool, corrupt_codes_are_reported_and_dropped) {
         corrupt = corrupt || (passes && !valid);
       });
       reference_pool_backward(l, dy, taps, expected);
-      relu_max_pool_backward(dy.view(), stored.in(), dx.view(), window, serial);
+      relu_max_pool_backward(dy.view(), {relu_pool_of(window), dy.view().type, dy.view().dims, stored.in()},
+                             dx.view(), window, serial);
       EXPECT_EQ(dx.bits(), expected.bits()) << code;
       EXPECT_EQ(stored.report.status, corrupt ? status_corrupt : status_ok) << code;
     }
@@ -285,11 +298,13 @@ TEST(relu_max_pool, one_flipped_bit_changes_the_gradient) {
                                 framework_rule::tensorflow)
                      .size());
     relu_max_pool_forward(x.view(), y.view(), window, code.out(), {}, framework_rule::tensorflow, serial);
-    relu_max_pool_backward(dy.view(), code.in(), dx.view(), window, serial);
+    relu_max_pool_backward(dy.view(), {relu_pool_of(window), dy.view().type, dy.view().dims, code.in()},
+                           dx.view(), window, serial);
     const std::int64_t bits = l.pooled() * (window.taps() <= 4 ? 2 : 4);
     for (std::int64_t bit = 0; bit < bits; bit += 5) {
       code.data()[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
-      relu_max_pool_backward(dy.view(), code.in(), changed.view(), window, serial);
+      relu_max_pool_backward(dy.view(), {relu_pool_of(window), dy.view().type, dy.view().dims, code.in()},
+                             changed.view(), window, serial);
       EXPECT_NE(changed.bits(), dx.bits()) << bit;
       code.data()[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
     }
@@ -309,8 +324,9 @@ TEST(relu_max_pool, a_corrupt_stash_of_y_is_reported_on_its_own_report) {
   ASSERT_EQ(stash.report.flags & flag_mask_is_not_sign, static_cast<std::uint32_t>(flag_mask_is_not_sign));
   // The table of tiles follows the mask plane; an offset of all ones points far outside.
   std::memset(stash.data() + 3072 / 8, 0xff, 4);
-  relu_max_pool_backward(dy.view(), index.in(), e, stash.in(), dx.view(), l.window, framework_rule::pytorch,
-                         serial);
+  relu_max_pool_backward(dy.view(), {window_index_of(l.window), dy.view().type, dy.view().dims, index.in()},
+                         {e, dy.view().type, dy.view().dims, stash.in()}, dx.view(), l.window,
+                         framework_rule::pytorch, serial);
   EXPECT_NE(stash.report.status, status_ok);
   EXPECT_EQ(index.report.status, status_ok);
 }
@@ -337,19 +353,26 @@ TEST(relu_max_pool, wrong_arguments) {
   const encoding mask = how_of(encoding_kind::sign_mask);
   encode(mask, y.view(), stash.out(), {}, serial);
   const auto backward = [&](const encoding& e, const const_encoded_view& s) {
-    return code_of(
-        [&] { relu_max_pool_backward(y.view(), index.in(), e, s, dx.view(), l.window, rule, serial); });
+    return code_of([&] {
+      relu_max_pool_backward(y.view(), {window_index_of(l.window), y.view().type, y.view().dims, index.in()},
+                             {e, y.view().type, y.view().dims, s}, dx.view(), l.window, rule, serial);
+    });
   };
   EXPECT_EQ(backward(mask, stash.in()), errc::ok);
   EXPECT_EQ(backward(mask, {stash.data(), 0, nullptr, &stash.report}), errc::capacity_exceeded);
   EXPECT_EQ(backward(mask, {stash.data(), 16, nullptr, nullptr}), errc::invalid_argument);
   EXPECT_EQ(backward(how_of(encoding_kind::shape_only), stash.in()), errc::unsupported);
   EXPECT_EQ(backward(how_of(encoding_kind::cast, value_format::fp16), stash.in()), errc::invalid_argument);
-  EXPECT_EQ(
-      code_of([&] { relu_max_pool_backward(y.view(), const_encoded_view{}, dx.view(), l.window, serial); }),
-      errc::invalid_argument);
   EXPECT_EQ(code_of([&] {
-              relu_max_pool_backward(y.view(), index.in(), x.view(), dx.view(), l.window, rule, serial);
+              relu_max_pool_backward(
+                  y.view(), {relu_pool_of(l.window), y.view().type, y.view().dims, const_encoded_view{}},
+                  dx.view(), l.window, serial);
+            }),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of([&] {
+              relu_max_pool_backward(y.view(),
+                                     {window_index_of(l.window), y.view().type, y.view().dims, index.in()},
+                                     x.view(), dx.view(), l.window, rule, serial);
             }),
             errc::invalid_argument);
   EXPECT_EQ(code_of([&] { relu_max_pool_backward(y.view(), y.view(), dx.view(), l.window, rule, serial); }),
@@ -368,7 +391,10 @@ TEST(relu_max_pool, wrong_arguments) {
             }),
             errc::unsupported);
   EXPECT_EQ(code_of([&] {
-              relu_max_pool_backward(large_y.view(), code.in(), large_x.view(), large.window, serial);
+              relu_max_pool_backward(
+                  large_y.view(),
+                  {relu_pool_of(large.window), large_y.view().type, large_y.view().dims, code.in()},
+                  large_x.view(), large.window, serial);
             }),
             errc::unsupported);
 }

@@ -49,7 +49,8 @@ void expect_decoded(const window_index_case& c, encoded& index, const execution_
   const std::vector<std::uint8_t> before = index.all();
   index.report = {};
   const exact_positions flat(c.count());
-  decode_window_index(index.in(), c.y, c.x, c.g.window, flat.data(), context);
+  decode_window_index({window_index_of(c.g.window), dtype::f32, c.y, index.in()}, c.x, c.g.window,
+                      flat.data(), context);
   ASSERT_EQ(flat.values(), expected);
   ASSERT_EQ(index.report.status, corrupt ? status_corrupt : status_ok);
   ASSERT_EQ(index.all(), before);
@@ -108,7 +109,8 @@ TEST(window_index, has_the_bytes_of_max_pool_forward) {
     encoded pooled(c.bytes()), made(c.bytes());
     max_pool_forward(x.view(), y.view(), g.window, pooled.out(), framework_rule::pytorch, serial);
     const exact_positions flat(c.count());
-    decode_window_index(pooled.in(), c.y, c.x, g.window, flat.data(), serial);
+    decode_window_index({window_index_of(g.window), dtype::f32, c.y, pooled.in()}, c.x, g.window, flat.data(),
+                        serial);
     encode_window_index(flat.data(), c.y, c.x, g.window, made.out(), serial);
     ASSERT_EQ(pooled.report.status | made.report.status, status_ok);
     ASSERT_EQ(made.all(), pooled.all());
@@ -138,7 +140,7 @@ TEST(window_index, example_of_overlapping_windows) {
   EXPECT_EQ(index.all(), expected);
   EXPECT_EQ(index.report.status, status_ok);
   std::vector<std::int64_t> back(4);
-  decode_window_index(index.in(), y, x, window, back.data(), serial);
+  decode_window_index({window_index_of(window), dtype::f32, y, index.in()}, x, window, back.data(), serial);
   EXPECT_EQ(back, flat);
 }
 
@@ -177,7 +179,8 @@ TEST(window_index, in_planes_beyond_32_bits) {
     const bool corrupt = std::find(flat.begin(), flat.end(), -7) != flat.end();
     EXPECT_EQ(index.report.status, corrupt ? status_corrupt : status_ok);
     std::vector<std::int64_t> back(flat.size());
-    decode_window_index(index.in(), c.y, c.x, window, back.data(), serial);
+    decode_window_index({window_index_of(window), dtype::f32, c.y, index.in()}, c.x, window, back.data(),
+                        serial);
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (flat[i] < 0) continue;
       EXPECT_EQ(back[i], flat[i]) << i;
@@ -194,7 +197,8 @@ TEST(window_index, of_nothing) {
     pool_window window;
     window.layout = pool_layout::channels_first;
     encode_window_index(nullptr, y, x, window, none, serial);
-    decode_window_index({nullptr, 0, nullptr, &index.report}, y, x, window, nullptr, threads());
+    decode_window_index({window_index_of(window), dtype::f32, y, {nullptr, 0, nullptr, &index.report}}, x,
+                        window, nullptr, threads());
   }
   EXPECT_EQ(index.report.status, status_ok);
   EXPECT_EQ(index.report.slot_bytes, 0U);
@@ -211,7 +215,8 @@ TEST(window_index, refuses_what_does_not_fit) {
                         std::int64_t* positions, const execution_context& context) {
     const auto encoding = [&] { encode_window_index(positions, of_y, of_x, w, to, context); };
     const auto decoding = [&] {
-      decode_window_index({to.data, to.bytes, to.overflow, to.report}, of_y, of_x, w, positions, context);
+      decode_window_index({window_index_of(w), dtype::f32, of_y, {to.data, to.bytes, to.overflow, to.report}},
+                          of_x, w, positions, context);
     };
     EXPECT_EQ(code_of(encoding), code_of(decoding));
     const std::string text = message_of(encoding), other = message_of(decoding);
@@ -278,7 +283,9 @@ TEST(window_index, refuses_what_does_not_fit) {
   to.data = shared + 8;
   EXPECT_EQ(code_of([&] { encode_window_index(shared, y, x, window, to, serial); }), errc::invalid_argument);
   const const_encoded_view from{to.data, to.bytes, nullptr, to.report};
-  EXPECT_EQ(code_of([&] { decode_window_index(from, y, x, window, shared, serial); }),
+  EXPECT_EQ(code_of([&] {
+              decode_window_index({window_index_of(window), dtype::f32, y, from}, x, window, shared, serial);
+            }),
             errc::invalid_argument);
   for (const std::int64_t position : shared)
     EXPECT_EQ(position, 0) << "a refused call writes nothing";

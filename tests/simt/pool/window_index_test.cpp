@@ -42,8 +42,9 @@ void expect_decoded(const window_index_case& c, const buffer& plane) {
   const std::vector<std::int64_t> expected = c.decoded(plane.data(), corrupt);
   const exact_positions flat(std::vector<std::int64_t>(c.count(), -3));
   encode_report report;
-  decode_window_index({plane.data(), plane.size(), nullptr, &report}, c.y, c.x, c.g.window, flat.memory.get(),
-                      device);
+  decode_window_index(
+      {window_index_of(c.g.window), dtype::f32, c.y, {plane.data(), plane.size(), nullptr, &report}}, c.x,
+      c.g.window, flat.memory.get(), device);
   ASSERT_EQ(flat.values(), expected);
   ASSERT_EQ(report.status, corrupt ? status_corrupt : status_ok);
 }
@@ -104,7 +105,8 @@ TEST(device_window_index, in_planes_beyond_32_bits) {
   encode_window_index(flat.data(), y, x, window, {plane.data(), 16, nullptr, &report}, device);
   for (std::int64_t i = 0; i < 15; ++i)
     EXPECT_EQ(plane.data()[i / 2] >> (i % 2 * 4) & 15, 8) << i;
-  decode_window_index({plane.data(), 16, nullptr, &report}, y, x, window, back.data(), device);
+  decode_window_index({window_index_of(window), dtype::f32, y, {plane.data(), 16, nullptr, &report}}, x,
+                      window, back.data(), device);
   EXPECT_EQ(back, flat);
   EXPECT_EQ(report.status, status_ok);
 }
@@ -113,7 +115,8 @@ TEST(device_window_index, of_nothing_needs_no_launch) {
   encode_report report;
   const std::size_t before = simt::launches_so_far();
   encode_window_index(nullptr, {0, 2, 2, 3}, {0, 4, 4, 3}, {}, {nullptr, 0, nullptr, &report}, device);
-  decode_window_index({nullptr, 0, nullptr, &report}, {0, 2, 2, 3}, {0, 4, 4, 3}, {}, nullptr, device);
+  decode_window_index({window_index_of({}), dtype::f32, {0, 2, 2, 3}, {nullptr, 0, nullptr, &report}},
+                      {0, 4, 4, 3}, {}, nullptr, device);
   EXPECT_EQ(simt::launches_so_far(), before);
   EXPECT_EQ(report.status, status_ok);
 }

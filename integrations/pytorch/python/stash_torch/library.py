@@ -65,6 +65,14 @@ def _encoded(buffer, report):
     return api.EncodedView(data=buffer.data_ptr(), bytes=buffer.numel(), report=report)
 
 
+def _tensor(how, dtype, dims, buffer, report):
+    """What an encoded tensor's readers take. It keeps alive what it points to."""
+    tensor = api.EncodedTensor(encoding=ctypes.pointer(how), type=dtype, rank=len(dims),
+                               bytes=ctypes.pointer(_encoded(buffer, ctypes.pointer(report))))
+    tensor.dims[:len(dims)] = dims
+    return tensor
+
+
 def encode(how, tensor, size):
     """`size` bytes that hold the elements of `tensor` in memory order; raises Error if they are too few."""
     buffer = torch.empty(size, dtype=torch.uint8, device=tensor.device)
@@ -82,7 +90,8 @@ def encode_all(how, tensor):
 def decode(how, buffer, output):
     """Writes the elements into `output`, in memory order."""
     report = api.EncodeReport()
-    api.decode(how, _encoded(buffer, ctypes.pointer(report)), _dense(output), None, _context(output))
+    stored = _tensor(how, TYPES[output.dtype], (output.numel(),), buffer, report)
+    api.decode(stored, _dense(output), None, _context(output))
     _check("decode", report)
     return output
 
@@ -91,10 +100,8 @@ def _positions(flat):
     return ctypes.cast(flat.data_ptr(), ctypes.POINTER(ctypes.c_int64))
 
 
-def _window_index(buffer, y, x, report):
-    """Arguments that both directions have in common."""
-    dims = ctypes.c_int64 * len(y)
-    return _encoded(buffer, ctypes.pointer(report)), (len(y), dims(*y), dims(*x))
+def _shape(dims):
+    return (ctypes.c_int64 * len(dims))(*dims)
 
 
 def encode_window_index(flat, y, x, window, size):
@@ -102,16 +109,17 @@ def encode_window_index(flat, y, x, window, size):
     window."""
     buffer = torch.empty(size, dtype=torch.uint8, device=flat.device)
     report = api.EncodeReport()
-    encoded, shapes = _window_index(buffer, y, x, report)
-    api.encode_window_index(_positions(flat), *shapes, window, encoded, _context(flat))
+    encoded = _encoded(buffer, ctypes.pointer(report))
+    api.encode_window_index(_positions(flat), len(y), _shape(y), _shape(x), window, encoded, _context(flat))
     _check("encode_window_index", report)
     return buffer
 
 
 def decode_window_index(buffer, y, x, window, flat):
     report = api.EncodeReport()
-    encoded, shapes = _window_index(buffer, y, x, report)
-    api.decode_window_index(encoded, *shapes, window, _positions(flat), _context(flat))
+    how = encoding("window_index", window.kernel_d * window.kernel_h * window.kernel_w)
+    index = _tensor(how, api.DTYPE_F32, y, buffer, report)
+    api.decode_window_index(index, _shape(x), window, _positions(flat), _context(flat))
     _check("decode_window_index", report)
     return flat
 

@@ -178,6 +178,11 @@ absl::Status stored_input::open(tensorflow::OpKernelContext* context, const core
                                 std::int64_t elements, const Tensor& stored) {
   stored_sizes sizes;
   TF_RETURN_IF_ERROR(check_stored(op, encoding, type, elements, stored, &sizes));
+  tensor_.encoding = &encoding;
+  tensor_.type = type;
+  tensor_.rank = 1;
+  tensor_.dims[0] = elements;
+  tensor_.bytes = &view_;
   const auto bytes = static_cast<std::size_t>(stored.NumElements());
   view_.data = data_of(stored);
   view_.bytes = bytes;

@@ -97,7 +97,8 @@ class stored_input {
   absl::Status open(tensorflow::OpKernelContext* context, const core_context& core, absl::string_view op,
                     const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
                     const tensorflow::Tensor& stored);
-  const stash_encoded_view* view() const { return &view_; }
+  /// `encoding` of open() must still live.
+  const stash_encoded_tensor* tensor() const { return &tensor_; }
   /// After the core's call: DataLoss if it found that the bytes contradict themselves. On a device nobody
   /// waits to see that; values that cannot be read are zeros.
   absl::Status status(absl::string_view op) const;
@@ -105,6 +106,7 @@ class stored_input {
  private:
   absl::Status check_report(absl::string_view op, const stored_sizes& sizes, std::int64_t elements) const;
 
+  stash_encoded_tensor tensor_ = STASH_INIT(stash_encoded_tensor);
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
   tensorflow::Tensor aligned_, device_report_;

@@ -69,7 +69,7 @@ class dropout_gradient : public dropout_kernel {
     Tensor* backprops = nullptr;
     TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, gradients.shape(), &backprops));
     const stash_tensor_view dx = dense_view(*backprops, core.space());
-    TF_RETURN_IF_ERROR(from_core(op(), stash_dropout_backward(&dy, stored.view(), &dx, rate_, core.get())));
+    TF_RETURN_IF_ERROR(from_core(op(), stash_dropout_backward(&dy, stored.tensor(), &dx, rate_, core.get())));
     TF_RETURN_IF_ERROR(stored.status(op()));
     *done = of_dense(gradients, context->input(1).NumElements());
     return absl::OkStatus();

@@ -106,7 +106,7 @@ class decode_op : public counted_kernel {
     Tensor* y = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &y));
     const stash_tensor_view dense = dense_view(*y, core.space());
-    TF_RETURN_IF_ERROR(from_core(op(), stash_decode(&encoding_, stored.view(), &dense, nullptr, core.get())));
+    TF_RETURN_IF_ERROR(from_core(op(), stash_decode(stored.tensor(), &dense, nullptr, core.get())));
     TF_RETURN_IF_ERROR(stored.status(op()));
     *done = of_dense(*y, context->input(0).NumElements());
     return absl::OkStatus();

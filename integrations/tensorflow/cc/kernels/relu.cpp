@@ -31,7 +31,7 @@ class leaky_gradient : public counted_kernel {
     TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, gradients.shape(), &backprops));
     const stash_tensor_view dx = dense_view(*backprops, core.space());
     TF_RETURN_IF_ERROR(
-        from_core(op(), stash_leaky_relu_backward(&dy, &encoding_, stored.view(), &dx, slope_, core.get())));
+        from_core(op(), stash_leaky_relu_backward(&dy, stored.tensor(), &dx, slope_, core.get())));
     TF_RETURN_IF_ERROR(stored.status(op()));
     *done = of_dense(gradients, stored_bytes.NumElements());
     return absl::OkStatus();

@@ -158,7 +158,13 @@ void look_at_chunk(const stash_encoding& cast, tensorflow::DataType type, const 
   dense.dims[0] = n;
   if (stash_encode(&cast, &dense, &view, nullptr, &here) != STASH_OK) return;
   dense.data = rounded.data();
-  if (stash_decode(&cast, &view, &dense, nullptr, &here) != STASH_OK) return;
+  auto kept = STASH_INIT(stash_encoded_tensor);
+  kept.encoding = &cast;
+  kept.type = dense.type;
+  kept.rank = 1;
+  kept.dims[0] = n;
+  kept.bytes = &view;
+  if (stash_decode(&kept, &dense, nullptr, &here) != STASH_OK) return;
   switch (type) {
     case tensorflow::DT_HALF:
       return compare<Eigen::half>(values, rounded.data(), n, row, lost);

@@ -118,7 +118,7 @@ class max_pool_gradient : public pool_kernel {
     const stash_tensor_view dx = map_view(*backprops, core.space());
     const stash_pool_window window = layer_.window(in, out);
     const auto backward = layer_.joint_relu() ? stash_relu_max_pool_backward : stash_max_pool_backward;
-    TF_RETURN_IF_ERROR(from_core(op(), backward(&dy, stored.view(), &dx, &window, core.get())));
+    TF_RETURN_IF_ERROR(from_core(op(), backward(&dy, stored.tensor(), &dx, &window, core.get())));
     return stored.status(op());
   }
 };
