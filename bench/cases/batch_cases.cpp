@@ -22,7 +22,7 @@ struct batch {
                              map_shape(setup.bytes / batch_items), 0};
       parts.emplace_back(e, encoded_bytes_exact(e, view, setup.context));
       to_encode.push_back({e, view, parts.back().write()});
-      to_decode.push_back({e, parts.back().read(), view});
+      to_decode.push_back({{e, view.type, view.dims, parts.back().read()}, view});
       encoded_bytes += parts.back().bytes();
     }
     encode_batch(to_encode, {}, setup.context);

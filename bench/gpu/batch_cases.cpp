@@ -31,7 +31,7 @@ class batch {
       const tensor_view item = x_->part(i * each, {each});
       const stored_map& kept = stored_.add(e, form.type, each);
       to_encode_.push_back({e, item, kept.write()});
-      to_decode_.push_back({e, kept.read(), item});
+      to_decode_.push_back({{e, item.type, item.dims, kept.read()}, item});
     }
     encode_all(nullptr);
     wait_for_device();
@@ -46,7 +46,7 @@ class batch {
   }
   void decode_each(void* stream) const {
     for (const decode_item& item : to_decode_)
-      decode({item.how, item.output.type, item.output.dims, item.input}, item.output, {}, on_device(stream));
+      decode(item.input, item.output, {}, on_device(stream));
   }
   const stored_maps& stored() const { return stored_; }
   std::uint64_t dense_bytes() const { return x_->bytes(); }

@@ -174,7 +174,14 @@ TEST(c_handles, layers_write_reserved_memory) {
   ASSERT_EQ(stash_handle_view(mask, &stored), STASH_OK);
   ASSERT_EQ(stash_relu_forward(&from, &to, &stored, STASH_RULE_TENSORFLOW, nullptr), STASH_OK)
       << last_error();
-  ASSERT_EQ(stash_relu_backward(&from, &e, &stored, &gradient, STASH_RULE_TENSORFLOW, nullptr), STASH_OK);
+  stash_encoded_tensor tensor = STASH_INIT(stash_encoded_tensor);
+  ASSERT_EQ(stash_handle_tensor(mask, &tensor), STASH_OK);
+  EXPECT_EQ(tensor.encoding->kind, STASH_KIND_SIGN_MASK);
+  EXPECT_EQ(tensor.dims[0], 4);
+  EXPECT_EQ(tensor.bytes->data, stored.data);
+  EXPECT_EQ(stash_handle_tensor(nullptr, &tensor), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_handle_tensor(mask, nullptr), STASH_INVALID_ARGUMENT);
+  ASSERT_EQ(stash_relu_backward(&from, &tensor, &gradient, STASH_RULE_TENSORFLOW, nullptr), STASH_OK);
   EXPECT_EQ(dx, (std::vector<float>{1, 0, 3, 0}));
   EXPECT_EQ(stash_handle_check(mask, nullptr), STASH_OK);
   stored.report->status = STASH_STATUS_CORRUPT;

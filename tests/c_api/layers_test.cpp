@@ -84,8 +84,7 @@ TEST_F(layers, relu) {
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, STASH_RULE_PYTORCH, nullptr), STASH_OK)
       << "no mask requested";
   EXPECT_EQ(stash_relu_forward(&c_x, &c_out, nullptr, 5, nullptr), STASH_INVALID_ARGUMENT);
-  EXPECT_EQ(stash_relu_backward(&c_dy, nullptr, &c_out, STASH_RULE_PYTORCH, nullptr),
-            STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_relu_backward(&c_dy, nullptr, &c_out, STASH_RULE_PYTORCH, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_relu_backward: stash: expected a structure, got null");
 }
 
@@ -111,7 +110,8 @@ TEST_F(layers, clip) {
                      {cpp::parse_encoding("range_mask"), view(dy_wide, wide_shape).type,
                       view(dy_wide, wide_shape).dims, in(p, report)},
                      view(expected, wide_shape), -1, 2, rule, here);
-  expect_same(stash_clip_backward(&c_dy, c_stored(e, &c.view, c_dy), &c_out, -1, 2, STASH_RULE_PYTORCH, nullptr));
+  expect_same(
+      stash_clip_backward(&c_dy, c_stored(e, &c.view, c_dy), &c_out, -1, 2, STASH_RULE_PYTORCH, nullptr));
   cpp::clip_backward(view(dy_wide, wide_shape), view(x, wide_shape), view(expected, wide_shape), 0, 1, rule,
                      here);
   expect_same(stash_clip_backward_dense(&c_dy, &c_x, &c_out, 0, 1, STASH_RULE_PYTORCH, nullptr));
@@ -125,7 +125,9 @@ TEST_F(layers, max_pool) {
                          {cpp::window_index_of({}), view(dy_small, small_shape).type,
                           view(dy_small, small_shape).dims, in(p, report)},
                          view(expected, wide_shape), {}, here);
-  expect_same(stash_max_pool_backward(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c.view, c_dy_small), &c_out, &window, nullptr));
+  expect_same(stash_max_pool_backward(&c_dy_small,
+                                      c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c.view, c_dy_small),
+                                      &c_out, &window, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape), {},
                          rule, here);
@@ -139,9 +141,10 @@ TEST_F(layers, window_index) {
   cpp::max_pool_forward(view(x, wide_shape), view(expected_small, small_shape), {}, out(p, report), rule,
                         here);
   expect_same(stash_max_pool_forward(&c_x, &c_out_small, &window, &c.view, STASH_RULE_PYTORCH, nullptr));
-  cpp::decode_window_index({cpp::window_index_of({}), cpp::dtype::f32, small_shape, in(p, report)}, wide_shape, {},
-                           expected_positions.data(), here);
-  expect_same(stash_decode_window_index(c_stored(index_encoding, &c.view, c_dy_small), x_dims, &window, positions.data(), nullptr));
+  cpp::decode_window_index({cpp::window_index_of({}), cpp::dtype::f32, small_shape, in(p, report)},
+                           wide_shape, {}, expected_positions.data(), here);
+  expect_same(stash_decode_window_index(c_stored(index_encoding, &c.view, c_dy_small), x_dims, &window,
+                                        positions.data(), nullptr));
   EXPECT_EQ(positions, expected_positions);
   positions[5] = expected_positions[5] = 48;  // past the plane
   cpp::encode_window_index(positions.data(), small_shape, wide_shape, {}, out(p2, report2), here);
@@ -177,9 +180,8 @@ TEST_F(layers, window_index_that_is_none) {
   std::vector<std::int64_t> positions(768);
   const auto refused = [&](const std::string& text, const stash_encoding& how, const int64_t* whole,
                            int64_t* flat) {
-    EXPECT_EQ(
-        stash_decode_window_index(c_stored(how, &c.view, c_dy_small), whole, &window, flat, nullptr),
-        STASH_INVALID_ARGUMENT);
+    EXPECT_EQ(stash_decode_window_index(c_stored(how, &c.view, c_dy_small), whole, &window, flat, nullptr),
+              STASH_INVALID_ARGUMENT);
     EXPECT_EQ(last_error(), "stash_decode_window_index: " + text);
   };
   stash_encoding how = c_codes(STASH_KIND_WINDOW_INDEX, window);
@@ -250,14 +252,17 @@ TEST_F(layers, relu_max_pool) {
                               {cpp::relu_pool_of({}), view(dy_small, small_shape).type,
                                view(dy_small, small_shape).dims, in(p, report)},
                               view(expected, wide_shape), {}, here);
-  expect_same(stash_relu_max_pool_backward(&c_dy_small, c_stored(c_codes(STASH_KIND_RELU_POOL, window), &c.view, c_dy_small), &c_out, &window, nullptr));
+  expect_same(stash_relu_max_pool_backward(
+      &c_dy_small, c_stored(c_codes(STASH_KIND_RELU_POOL, window), &c.view, c_dy_small), &c_out, &window,
+      nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::relu_max_pool_backward(view(dy_small, small_shape),
                               {cpp::window_index_of({}), view(dy_small, small_shape).type,
                                view(dy_small, small_shape).dims, in(p2, report2)},
                               view(y, small_shape), view(expected, wide_shape), {}, rule, here);
-  expect_same(stash_relu_max_pool_backward_output(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small), &c_y, &c_out, &window,
-                                                  STASH_RULE_PYTORCH, nullptr));
+  expect_same(stash_relu_max_pool_backward_output(
+      &c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small), &c_y, &c_out,
+      &window, STASH_RULE_PYTORCH, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::relu_max_pool_backward(view(dy_small, small_shape), view(x, wide_shape), view(expected, wide_shape),
                               {}, rule, here);
@@ -277,8 +282,9 @@ TEST_F(layers, relu_max_pool) {
        in(p2, report2)},
       {mask, view(dy_small, small_shape).type, view(dy_small, small_shape).dims, in(p, report)},
       view(expected, wide_shape), {}, rule, here);
-  expect_same(stash_relu_max_pool_backward_sign(&c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small), c_stored(c_mask, &c.view, c_dy_small), &c_out, &window,
-                                                STASH_RULE_PYTORCH, nullptr));
+  expect_same(stash_relu_max_pool_backward_sign(
+      &c_dy_small, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &c2.view, c_dy_small),
+      c_stored(c_mask, &c.view, c_dy_small), &c_out, &window, STASH_RULE_PYTORCH, nullptr));
 }
 
 TEST_F(layers, dropout) {
@@ -289,8 +295,11 @@ TEST_F(layers, dropout) {
   c_key.layer = 13;
   cpp::dropout_forward(view(x, wide_shape), view(expected, wide_shape), out(p, report), 0.3F, key, here);
   expect_same(stash_dropout_forward(&c_x, &c_out, &c.view, 0.3F, &c_key, nullptr));
-  cpp::dropout_backward(view(dy_wide, wide_shape), in(p, report), view(expected, wide_shape), 0.3F, here);
-  expect_same(stash_dropout_backward(&c_dy, c_stored(c_encoding("sign_mask"), &c.view, c_dy), &c_out, 0.3F, nullptr));
+  cpp::dropout_backward(view(dy_wide, wide_shape),
+                        {{.kind = cpp::encoding_kind::sign_mask}, cpp::dtype::f32, wide_shape, in(p, report)},
+                        view(expected, wide_shape), 0.3F, here);
+  expect_same(
+      stash_dropout_backward(&c_dy, c_stored(c_encoding("sign_mask"), &c.view, c_dy), &c_out, 0.3F, nullptr));
   expected.assign(expected.size(), 9.0F);
   cpp::dropout_backward(view(dy_wide, wide_shape), view(expected, wide_shape), 0.3F, key, here);
   expect_same(stash_dropout_backward_key(&c_dy, &c_out, 0.3F, &c_key, nullptr));

@@ -82,7 +82,7 @@ std::vector<public_call> public_calls(things& t) {
        }},
       {"decode_batch",
        [=] {
-         const decode_item item{raw, all->in(), null};
+         const decode_item item{{raw, null.type, null.dims, all->in()}, null};
          decode_batch(std::span(&item, 1), {}, {});
        }},
       {"cpu_targets", [] { cpu_targets(); }},
@@ -132,10 +132,7 @@ std::vector<public_call> public_calls(things& t) {
       {"max_pool_forward", [=] { max_pool_forward(x, y, window, {}, rule, {}); }},
       {"max_pool_backward",
        [=] {
-         max_pool_backward(
-             x,
-             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
-             y, window, {});
+         max_pool_backward(x, {window_index_of(window), x.type, x.dims, all->in()}, y, window, {});
        }},
       {"max_pool_backward", [=] { max_pool_backward(x, x, y, window, rule, {}); }},
       {"encode_window_index", [=] { encode_window_index(nullptr, all->dims, {}, window, all->out(), {}); }},
@@ -147,23 +144,17 @@ std::vector<public_call> public_calls(things& t) {
       {"relu_max_pool_forward", [=] { relu_max_pool_forward(x, y, window, {}, {}, rule, {}); }},
       {"relu_max_pool_backward",
        [=] {
-         relu_max_pool_backward(
-             x, {relu_pool_of(window), x.type, x.dims, {relu_pool_of(window), x.type, x.dims, all->in()}}, y,
-             window, {});
+         relu_max_pool_backward(x, {relu_pool_of(window), x.type, x.dims, all->in()}, y, window, {});
        }},
       {"relu_max_pool_backward",
        [=] {
-         relu_max_pool_backward(
-             x,
-             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
-             {mask, x.type, x.dims, all->in()}, y, window, rule, {});
+         relu_max_pool_backward(x, {window_index_of(window), x.type, x.dims, all->in()},
+                                {mask, x.type, x.dims, all->in()}, y, window, rule, {});
        }},
       {"relu_max_pool_backward",
        [=] {
-         relu_max_pool_backward(
-             x,
-             {window_index_of(window), x.type, x.dims, {window_index_of(window), x.type, x.dims, all->in()}},
-             x, y, window, rule, {});
+         relu_max_pool_backward(x, {window_index_of(window), x.type, x.dims, all->in()}, x, y, window, rule,
+                                {});
        }},
       {"relu_max_pool_backward", [=] { relu_max_pool_backward(x, x, y, window, rule, {}); }},
       {"relu_forward", [=] { relu_forward(x, null, {}, rule, {}); }},
@@ -184,7 +175,10 @@ std::vector<public_call> public_calls(things& t) {
          clip_backward(x, {mask, x.type, x.dims, all->in()}, y, 1, 0, rule, {});
        }},
       {"clip_backward", [=] { clip_backward(x, x, y, 1, 0, rule, {}); }},
-      {"size_query", [=] { size_query(unknown, dtype::f32, 1, all->in(), {}); }},
+      {"size_query",
+       [=] {
+         size_query({unknown, dtype::f32, {1}, all->in()}, {});
+       }},
       {"size_query", [=] { size_query(bitmap, x, nullptr, {}); }},
       {"size_query::wait", [] { size_query().wait(); }, false},
       {"stashed_tensor", [=] { stashed_tensor(unknown, x); }},

@@ -81,7 +81,7 @@ TEST(allocation_failure, non_owning_does_not_allocate) {
         {"8 batches", [&] {
            const encode_item item{e, memory::view(m.x), m.out()};
            encode_batch({&item, 1}, {}, {});
-           const decode_item reverse{e, m.in(), back};
+           const decode_item reverse{{e, back.type, back.dims, m.in()}, back};
            decode_batch({&reverse, 1}, {}, {});
          }}};
     for (const auto& [what, call] : calls)
@@ -132,23 +132,14 @@ TEST(allocation_failure, layers_do_not_allocate) {
       {"dropout",
        [&] {
          dropout_forward(x, y, m.out(), 0.5F, key, {});
-         dropout_backward(dy,
-                          {{.kind = encoding_kind::sign_mask},
-                           dy.type,
-                           dy.dims,
-                           {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, m.in()}},
-                          dx, 0.5F, {});
+         dropout_backward(dy, {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, m.in()}, dx, 0.5F, {});
          dropout_backward(dy, dx, 0.5F, key, {});
        }},
       {"max pool",
        [&] {
          max_pool_forward(x, pooled, window, code, rule, {});
-         max_pool_backward(pooled_dy,
-                           {window_index_of(window),
-                            pooled_dy.type,
-                            pooled_dy.dims,
-                            {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
-                           dx, window, {});
+         max_pool_backward(pooled_dy, {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}, dx,
+                           window, {});
          max_pool_backward(pooled_dy, x, dx, window, rule, {});
          const shape full{2, 8, 8, 16};
          max_pool_forward(x, pooled, window, code, rule, {});
@@ -158,26 +149,14 @@ TEST(allocation_failure, layers_do_not_allocate) {
        }},
       {"relu and max pool", [&] {
          relu_max_pool_forward(x, pooled, window, code, {}, rule, {});
-         relu_max_pool_backward(pooled_dy,
-                                {relu_pool_of(window),
-                                 pooled_dy.type,
-                                 pooled_dy.dims,
-                                 {relu_pool_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+         relu_max_pool_backward(pooled_dy, {relu_pool_of(window), pooled_dy.type, pooled_dy.dims, code_in},
                                 dx, window, {});
          relu_max_pool_forward(x, pooled, window, {}, code, rule, {});
-         relu_max_pool_backward(pooled_dy,
-                                {window_index_of(window),
-                                 pooled_dy.type,
-                                 pooled_dy.dims,
-                                 {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+         relu_max_pool_backward(pooled_dy, {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in},
                                 pooled, dx, window, rule, {});
          relu_max_pool_backward(pooled_dy, x, dx, window, rule, {});
          encode(mask, pooled, m.out(), {}, {});
-         relu_max_pool_backward(pooled_dy,
-                                {window_index_of(window),
-                                 pooled_dy.type,
-                                 pooled_dy.dims,
-                                 {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in}},
+         relu_max_pool_backward(pooled_dy, {window_index_of(window), pooled_dy.type, pooled_dy.dims, code_in},
                                 {mask, pooled_dy.type, pooled_dy.dims, m.in()}, dx, window, rule, {});
        }}};
   for (const auto& [what, call] : calls)
@@ -240,7 +219,8 @@ TEST(allocation_failure, messages_of_errors) {
   const pool_window window;
   const auto rule = framework_rule::pytorch;
   const encode_item encode_items[] = {{cast, x, m.out()}, {cast, x, too_small}};
-  const decode_item decode_items[] = {{cast, m.in(), y}, {cast, short_input, y}};
+  const decode_item decode_items[] = {{{cast, y.type, y.dims, m.in()}, y},
+                                      {{cast, y.type, y.dims, short_input}, y}};
   const std::map<std::string, std::function<void()>> calls{
       {"shape",
        [] {
@@ -283,28 +263,16 @@ TEST(allocation_failure, messages_of_errors) {
       {"dropout_forward", [&] { dropout_forward(x, y, too_small, 1.5F, {}, {}); }},
       {"dropout_backward",
        [&] {
-         dropout_backward(dy,
-                          {{.kind = encoding_kind::sign_mask},
-                           dy.type,
-                           dy.dims,
-                           {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, short_input}},
-                          dx, 0.5F, {});
+         dropout_backward(dy, {{.kind = encoding_kind::sign_mask}, dy.type, dy.dims, short_input}, dx, 0.5F,
+                          {});
        }},
       {"max_pool_forward", [&] { max_pool_forward(x, y, window, too_small, rule, {}); }},
       {"max_pool_backward",
        [&] {
-         max_pool_backward(dy,
-                           {window_index_of(window),
-                            dy.type,
-                            dy.dims,
-                            {window_index_of(window), dy.type, dy.dims, short_input}},
-                           dx, window, {});
+         max_pool_backward(dy, {window_index_of(window), dy.type, dy.dims, short_input}, dx, window, {});
        }},
       {"relu_max_pool_backward", [&] {
-         relu_max_pool_backward(
-             dy,
-             {relu_pool_of(window), dy.type, dy.dims, {relu_pool_of(window), dy.type, dy.dims, short_input}},
-             dx, window, {});
+         relu_max_pool_backward(dy, {relu_pool_of(window), dy.type, dy.dims, short_input}, dx, window, {});
        }}};
   for (const auto& each : calls) {
     const auto& what = each.first;

@@ -271,9 +271,12 @@ TEST(batch, does_what_single_calls_do) {
       items.push_back({e,
                        tensors[i]->view(dtype::f32),
                        {together[i].data(), together[i].size(), nullptr, &batch_reports[i]}});
-      back.push_back({e,
-                      {together[i].data(), together[i].size(), nullptr, &batch_reports[i]},
-                      results[i]->view(i == 1 ? dtype::u8 : dtype::f32)});
+      const tensor_view decoded = results[i]->view(i == 1 ? dtype::u8 : dtype::f32);
+      back.push_back({{e,
+                       decoded.type,
+                       decoded.dims,
+                       {together[i].data(), together[i].size(), nullptr, &batch_reports[i]}},
+                      decoded});
     }
     encode_batch(items, {}, context);
     decode_batch(back, {}, context);

@@ -184,7 +184,8 @@ class batch_work {
           tiles ? test::bytes_before_payloads({names[k % std::size(names)], dtype::f32}, n) : p.stored.size();
       const overflow_arena* const arena = tiles ? overflow_.view() : nullptr;
       to_encode_.push_back({e, p.x.on_device(), {p.stored.data(), bytes, arena, p.report.data()}});
-      to_decode_.push_back({e, {p.stored.data(), bytes, arena, p.report.data()}, p.y.on_device()});
+      const tensor_view y = p.y.on_device();
+      to_decode_.push_back({{e, y.type, y.dims, {p.stored.data(), bytes, arena, p.report.data()}}, y});
     }
     workspace_.emplace(mode, batch_workspace_bytes(to_encode_, context(nullptr)));
   }

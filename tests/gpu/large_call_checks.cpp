@@ -221,10 +221,7 @@ void pool(const pool_window& w, std::int64_t side, dtype type, std::int64_t n, b
   max_pool_forward(x.on_device(x_all), y.on_device(y_all), w, index.on_device(), rule, device_context());
   max_pool_backward(
       dy.on_device(y_all),
-      {window_index_of(w),
-       dy.on_device(y_all).type,
-       dy.on_device(y_all).dims,
-       {window_index_of(w), dy.on_device(y_all).type, dy.on_device(y_all).dims, readable(index.on_device())}},
+      {window_index_of(w), dy.on_device(y_all).type, dy.on_device(y_all).dims, readable(index.on_device())},
       dx.on_device(x_all), w, device_context());
   for (std::size_t p = 0; p < x_parts.size(); ++p) {
     const shape own_x = x_dims(x_parts[p].count), own_y = y_dims(y_parts[p].count);

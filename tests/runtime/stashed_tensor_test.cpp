@@ -176,13 +176,13 @@ TEST(stashed_tensor, moves_and_empties) {
   const std::vector<float> x = make_values(500, 0.5, flavour::mixed, 3), y(20, 1.0F);
   counting_memory memory(host_memory());
   stashed_tensor a(parse_encoding("bitmap"), dense(x), {.memory = &memory, .name = "a"});
-  const void* bytes = a.stored().data;
+  const void* bytes = a.stored().bytes.data;
   stashed_tensor b(std::move(a));
   EXPECT_TRUE(a.empty());  // NOLINT(bugprone-use-after-move): that is the contract
   EXPECT_EQ(a.bytes(), 0U);
   EXPECT_EQ(a.dense_bytes(), 0U);
-  EXPECT_EQ(a.stored().data, nullptr);
-  EXPECT_EQ(b.stored().data, bytes);
+  EXPECT_EQ(a.stored().bytes.data, nullptr);
+  EXPECT_EQ(b.stored().bytes.data, bytes);
   EXPECT_EQ(b.name(), "a");
   a.check();
   a.reset();
@@ -300,14 +300,13 @@ TEST(stashed_tensor, rewind_forgets_what_the_last_tensor_was_like) {
   stashed_tensor kept = stashed_tensor::reserve(e, dtype::f32, {4});
   const std::vector<float> signs = {-1, 2, -0.0F, 4}, none = {1, 0, 3, 0}, dy = {5, 6, 7, 8};
   encode(e, dense(signs), kept.output(), {}, {});
-  EXPECT_EQ(kept.stored().report->flags, flag_mask_is_not_sign);
+  EXPECT_EQ(kept.stored().bytes.report->flags, flag_mask_is_not_sign);
   kept.rewind();
-  EXPECT_EQ(kept.stored().report->flags, 0U);
+  EXPECT_EQ(kept.stored().bytes.report->flags, 0U);
   encode(e, dense(none), kept.output(), {}, {});
-  EXPECT_EQ(kept.stored().report->nonzeros, 2U);
+  EXPECT_EQ(kept.stored().bytes.report->nonzeros, 2U);
   std::vector<float> dx(4);
-  relu_backward(dense(dy), {e, dense(dy).type, dense(dy).dims, kept.stored()}, view_of(dx),
-                framework_rule::pytorch, {});
+  relu_backward(dense(dy), kept.stored(), view_of(dx), framework_rule::pytorch, {});
   EXPECT_EQ(dx, (std::vector<float>{5, 0, 7, 0}));
 }
 
@@ -321,7 +320,7 @@ TEST(stashed_tensor, rewind_needs_a_tensor_and_its_context) {
   device.space = memory_space::device;
   EXPECT_EQ(code_of([&] { kept.rewind(nowhere); }), errc::invalid_argument);
   EXPECT_NE(code_of([&] { kept.rewind(device); }), errc::ok);
-  EXPECT_EQ(kept.stored().report->status, status_corrupt);
+  EXPECT_EQ(kept.stored().bytes.report->status, status_corrupt);
 }
 
 /// Memory that says it is nowhere.

@@ -576,7 +576,7 @@ std::vector<bytes> small_run(swapper& swaps, int& failures) {
   again([&] { c.restore(view_of(found)); });
   note(found.data(), found.size() * 4);
   const stashed_tensor taken = again([&] { return a.take(); });
-  note(taken.stored().data, 128);
+  note(taken.stored().bytes.data, 128);
   return results;
 }
 

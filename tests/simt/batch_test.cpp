@@ -44,7 +44,8 @@ TEST(device_batch, is_single_calls_in_few_launches) {
       const tensor_view input = on_device(m.dense->view(dtype::f32));
       encode(e, m.dense->view(dtype::f32), {m.single->data(), bytes, nullptr, &m.single_report}, {}, {});
       items.push_back({e, input, {m.together->data(), bytes, nullptr, &m.report}});
-      back.push_back({e, {m.together->data(), bytes, nullptr, &m.report}, on_device(m.back->view(target))});
+      const tensor_view decoded = on_device(m.back->view(target));
+      back.push_back({{e, target, decoded.dims, {m.together->data(), bytes, nullptr, &m.report}}, decoded});
     }
     workspace workspace(batch_workspace_bytes(items, context));
     const std::size_t before = simt::launches_so_far();
@@ -136,8 +137,9 @@ struct alike {
       m.stored = std::make_unique<buffer>(encoded_bytes_bound(e, tested.type, n));
       const encoded_view out{m.stored->data(), m.stored->size(), nullptr, &m.report};
       to_encode.push_back({e, on_device(m.dense->view(tested.type)), out});
+      const tensor_view decoded = on_device(m.back->view(target));
       to_decode.push_back(
-          {e, {out.data, out.bytes, out.overflow, out.report}, on_device(m.back->view(target))});
+          {{e, target, decoded.dims, {out.data, out.bytes, out.overflow, out.report}}, decoded});
     }
   }
 

@@ -182,7 +182,12 @@ TEST_F(large_maps, dropout) {
   const reserved from_key(bytes), from_mask(bytes);
   dropout_backward(view(x, memory_space::device), view(from_key, memory_space::device), 0.3F, key, device);
   same(from_key, by_host, end_bytes);
-  dropout_backward(view(x, memory_space::device), {device_mask.data(), mask_bytes, nullptr, &device_report},
+  const tensor_view dy = view(x, memory_space::device);
+  dropout_backward(dy,
+                   {{.kind = encoding_kind::sign_mask},
+                    dy.type,
+                    dy.dims,
+                    {device_mask.data(), mask_bytes, nullptr, &device_report}},
                    view(from_mask, memory_space::device), 0.3F, device);
   same(from_mask, by_host, end_bytes);
 }

@@ -2,7 +2,7 @@
 // bitmap and csr of maps of more elements than 32 bits count, with payloads that lie more than 8 GiB after
 // the start of their region, as if tiles before them had filled it.
 
-#include "encoders/device/device.hpp"
+#include "encoders/device/backend.hpp"
 #include "simt/large_maps.hpp"
 #include "stash/relu.hpp"
 
@@ -154,7 +154,7 @@ TEST_F(large_tiles, counted_sizes) {
     encode_report report{};
     report.nonzeros = counted;
     report.slot_bytes = taken;
-    detail::device::count(t.e, t.x.far(), &report, device);
+    detail::device::kernels().count(t.e, t.x.far(), &report, device);
     EXPECT_EQ(report.nonzeros, counted + t.near_report.nonzeros);
     EXPECT_EQ(report.slot_bytes, taken + t.payload_bytes());
   }

@@ -88,10 +88,7 @@ TEST(device_dropout, is_the_one_of_the_cpu) {
         dropout_backward(on_device(x.view(type)), on_device(device_dx.view(type)), probability, key, device);
       } else {
         dropout_backward(x.view(type),
-                         {{.kind = encoding_kind::sign_mask},
-                          x.view(type).type,
-                          x.view(type).dims,
-                          {{.kind = encoding_kind::sign_mask}, x.view(type).type, x.view(type).dims, mask}},
+                         {{.kind = encoding_kind::sign_mask}, x.view(type).type, x.view(type).dims, mask},
                          host_dx.view(type), probability, {});
         dropout_backward(on_device(x.view(type)),
                          {{.kind = encoding_kind::sign_mask},

@@ -208,7 +208,7 @@ TEST_P(device_non_owning, batches) {
         const encoded_view stored =
             overflows ? slot(test::bytes_before_payloads({name, type()}, n), &overflow_to) : slot_for(e, n);
         to_encode.push_back({e, map({n}), stored});
-        to_decode.push_back({e, kept(stored), empty(mask ? dtype::u8 : type(), {n})});
+        to_decode.push_back({{e, type(), {n}, kept(stored)}, empty(mask ? dtype::u8 : type(), {n})});
       }
     }
     std::size_t bytes = 0;
@@ -247,7 +247,7 @@ TEST_P(device_non_owning, dropout) {
   const dropout_key key{1, 2, 3};
   only_launches("dropout_forward with a mask", [&] { dropout_forward(x, y, mask, 0.5F, key, device); });
   only_launches("dropout_forward", [&] { dropout_forward(x, y, {}, 0.5F, key, device); });
-  only_launches("dropout_backward from a mask", [&] { dropout_backward(x, kept(mask), y, 0.5F, device); });
+  only_launches("dropout_backward from a mask", [&] { dropout_backward(x, {{.kind = encoding_kind::sign_mask}, x.type, x.dims, kept(mask)}, y, 0.5F, device); });
   only_launches("dropout_backward from the key", [&] { dropout_backward(x, y, 0.5F, key, device); });
   expect_ok(mask);
 }

@@ -70,7 +70,7 @@ bool lost(const std::vector<float>& before, const std::vector<float>& after) {
 TEST(encoding_twice, moves_nothing_where_no_positive_value_became_zero) {
   int tried = 0, moved = 0;
   for (const std::string& form : std::vector<std::string>{"", "bitmap_", "csr_"}) {
-    for (const char* const format : formats) {
+    for (const std::string& format : formats) {
       for (const underflow_rule rule : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         encoding e = parse_encoding(form + format);
         e.underflow = rule;

@@ -154,7 +154,11 @@ TEST(dropout, wrong_arguments) {
   } catch (const error& e) {
     EXPECT_STREQ(e.what(), "dropout_forward: y: expected f16, got f32");
   }
-  EXPECT_EQ(code_of([&] { dropout_backward(halves, mask.in(), y.view(), 0.5F, serial); }),
+  EXPECT_EQ(code_of([&] {
+              dropout_backward(halves,
+                               {{.kind = encoding_kind::sign_mask}, halves.type, halves.dims, mask.in()},
+                               y.view(), 0.5F, serial);
+            }),
             errc::invalid_argument);
   EXPECT_EQ(code_of([&] { dropout_backward(halves, y.view(), 0.5F, some_key, serial); }),
             errc::invalid_argument);
@@ -165,7 +169,10 @@ TEST(dropout, wrong_arguments) {
   bad.report = nullptr;
   EXPECT_EQ(forward(x.view(), y.view(), bad, 0.5F), errc::invalid_argument);
   const auto backward = [&](const const_encoded_view& m, float p) {
-    return code_of([&] { dropout_backward(x.view(), m, y.view(), p, serial); });
+    return code_of([&] {
+      dropout_backward(x.view(), {{.kind = encoding_kind::sign_mask}, dtype::f32, x.view().dims, m}, y.view(),
+                       p, serial);
+    });
   };
   EXPECT_EQ(backward(mask.in(), 0.5F), errc::ok);
   EXPECT_EQ(backward({}, 0.5F), errc::invalid_argument);

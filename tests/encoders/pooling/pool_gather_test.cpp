@@ -50,7 +50,9 @@ void check_layer(const layer& l, std::int64_t gap, const execution_context& cont
   max_pool_forward(x.view(), y.view(), l.window, index.out(), framework_rule::tensorflow, serial);
 
   const detail::pool_shape s = detail::check_pool("test", "dx", x.view(), "dy", dy.view(), l.window);
-  const auto source = detail::checked_index_source("test", index.in(), s.taps(), dy.elements());
+  const auto source = detail::checked_index_source(
+      "test", {window_index_of(l.window), dtype::f32, dy.view().dims, index.in()}, l.window, s.taps(),
+      dy.view());
   check_source(s, dy, source, l, gap, context);
   for (const framework_rule rule : rules) {
     const const_tensor_view values = x.view(), pooled = y.view();
