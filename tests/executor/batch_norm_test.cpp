@@ -217,17 +217,19 @@ TEST(batch_norm, forms_with_a_joined_relu_agree) {
       for (const char* name : {"sign_mask", "bitmap", "fp8"}) {
         stash_operand sign;
         sign.dense = false;
-        sign.stored = parse_encoding(name);
-        sign.stored.rule = rule;
-        sign.stored.underflow = underflow_rule::keep_nonzero;
-        if (sign.stored.kind == encoding_kind::sign_mask) sign.stored.underflow = underflow_rule::to_zero;
+        encoding& how = sign.stored.how;
+        how = parse_encoding(name);
+        how.rule = rule;
+        how.underflow = underflow_rule::keep_nonzero;
+        if (how.kind == encoding_kind::sign_mask) how.underflow = underflow_rule::to_zero;
         encode_report report;
-        std::vector<std::byte> memory(encoded_bytes_bound(sign.stored, dtype::f32, l.y.size()) + 16);
+        std::vector<std::byte> memory(encoded_bytes_bound(how, dtype::f32, l.y.size()) + 16);
         void* start = memory.data();
         std::size_t space = memory.size();
         std::align(16, space - 16, start, space);
-        encode(sign.stored, l.y.view(), {start, space, nullptr, &report}, {}, {});
-        sign.bytes = {start, space, nullptr, &report};
+        encode(how, l.y.view(), {start, space, nullptr, &report}, {}, {});
+        sign.stored.dims = shape({l.y.size()});
+        sign.stored.bytes = {start, space, nullptr, &report};
         l.backward("from_x_and_y", {dense_stash(l.x), sign}, 1, false, rule);
         EXPECT_EQ(gradients(l), expected) << name;
       }

@@ -3,7 +3,7 @@
 
 namespace stash::fuzz {
 
-static constexpr std::string_view names[] = {"raw", "sign_mask", "range_mask"};
+static const std::vector<std::string> names{"raw", "sign_mask", "range_mask"};
 
 void run(std::span<const std::uint8_t> input) {
   check_decoders(input, names);

@@ -178,8 +178,9 @@ outcome gathered_backward(const pool_case& c, const const_tensor_view& dy, const
   const exact_buffer codes(c.codes);
   encode_report report;
   const detail::pool_shape s = detail::check_pool("fuzz", "dx", dx, "dy", dy, c.window);
-  const const_encoded_view index{codes.data(), codes.size(), nullptr, &report};
-  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, s.taps(), dy.elements()), dx,
+  const encoded_tensor index{
+      window_index_of(c.window), dy.type, dy.dims, {codes.data(), codes.size(), nullptr, &report}};
+  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, c.window, s.taps(), dy), dx,
                         report.status, {}, detail::backward_way::gather);
   return {false, report.status};
 }
