@@ -46,14 +46,15 @@ std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op
 }
 
 // A graph before its order is pinned, and an order for it.
-struct candidate {
+struct unpinned_graph {
   const rewritten* plain;
   const graph_view* view;  // of its graph
   run_order order;
 };
 
 // Tries an order, and takes it if its peak is below `limit`.
-bool try_order(const step_context& c, const candidate& k, bool pin_forward, std::int64_t limit, outcome* o) {
+bool try_order(const step_context& c, const unpinned_graph& k, bool pin_forward, std::int64_t limit,
+               outcome* o) {
   std::vector<simulated_op> ran;
   const footprint intended =
       simulated_footprint(*k.view, c.graph, c.sizes, c.analysis, o->chosen, k.order, &ran);
@@ -75,7 +76,7 @@ bool try_order(const step_context& c, const candidate& k, bool pin_forward, std:
 // The forward pass keeps its order, too, where another one lowers the peak, or where its own is open and any
 // that TensorFlow might take instead is higher: of branches, TensorFlow may run one layer of each before the
 // next, and who is ready first depends on addresses and threads.
-void keep_forward_order(const step_context& c, candidate best, outcome* o) {
+void keep_forward_order(const step_context& c, unpinned_graph best, outcome* o) {
   const std::int64_t peak = o->simulated.peak_bytes;
   bool lower = false;
   for (const forward_order order : {forward_order::least_growth, forward_order::least_growth_with_backward,
@@ -106,9 +107,9 @@ void realise(const step_context& c, const planner_graph& g, outcome* o) {
   const rewritten plain =
       rewrite(c.original, c.graph, c.analysis, o->chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
-  candidate best{&plain, &view, {}};
+  unpinned_graph best{&plain, &view, {}};
   o->simulated.peak_bytes = std::numeric_limits<std::int64_t>::max();
-  const auto try_backward = [&](const candidate& k) {
+  const auto try_backward = [&](const unpinned_graph& k) {
     if (try_order(c, k, false, o->simulated.peak_bytes, o)) best = k;
   };
   for (const backward_order order : {backward_order::as_executor, backward_order::frees_first,
