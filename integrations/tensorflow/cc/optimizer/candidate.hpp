@@ -56,9 +56,10 @@ class candidate {
   static std::unique_ptr<candidate> with_split_sums(const tensorflow::GraphDef& original,
                                                     const step& analysis, std::int64_t peak,
                                                     const candidate_terms& terms);
-  /// Where loops keep less in lists, planned; null: no list would change. Both need a plan of this one.
+  /// The step of this one, which has been planned, in which loops keep less in lists, planned; null: no list
+  /// would change.
   std::unique_ptr<candidate> with_encoded_lists(const candidate_terms& terms) const;
-  /// Where cheap ops run again, planned; null: none would. `spare` as for recompute().
+  /// Likewise, in which cheap ops run again; null: none would. `spare` as for recompute().
   std::unique_ptr<candidate> with_copies(headroom* spare, const candidate_terms& terms) const;
 
   tensor_sizes sizes;

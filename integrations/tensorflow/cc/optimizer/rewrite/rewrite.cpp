@@ -6,16 +6,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "optimizer/analyse/forward_readers.hpp"
-#include "optimizer/graph/needs.hpp"
 #include "optimizer/rewrite/edited_graph.hpp"
 #include "optimizer/rewrite/host_moves.hpp"
 #include "optimizer/rewrite/node_edits.hpp"
 #include "optimizer/rewrite/temporaries.hpp"
-#include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {
 
