@@ -46,53 +46,62 @@ std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op
 }
 
 // A graph before its order is pinned, and an order for it.
-struct candidate {
+struct unpinned_graph {
   const rewritten* plain;
   const graph_view* view;  // of its graph
   run_order order;
 };
 
-// Tries an order, and takes it if its peak is below `limit`.
-bool try_order(const step_context& c, const candidate& k, bool pin_forward, std::int64_t limit, outcome* o) {
+struct pinned_graph {
+  rewritten graph;
+  footprint simulated;
+};
+
+// Nothing where the peak of this order is not below `limit`.
+std::optional<pinned_graph> pinned(const step_context& c, const unpinned_graph& k, const choices& chosen,
+                                   bool pin_forward, std::int64_t limit) {
   std::vector<simulated_op> ran;
   const footprint intended =
-      simulated_footprint(*k.view, c.graph, c.sizes, c.analysis, o->chosen, k.order, &ran);
+      simulated_footprint(*k.view, c.graph, c.sizes, c.analysis, chosen, k.order, &ran);
   if (pin_forward && intended.peak_bytes >= limit)
-    return false;  // as most are: it saves the time for the rest
+    return std::nullopt;  // as most are: it saves the time for the rest
   smallest_pinned smallest;
   smallest.backward = smallest_kept(c, ran, intended.peak_bytes, true);
   if (pin_forward) smallest.forward = smallest_kept(c, ran, intended.peak_bytes, false);
-  rewritten pinned = *k.plain;
-  pin_order(c.graph, c.analysis, c.flow, ran, smallest, &pinned.graph);
-  footprint simulated =
-      simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.analysis, o->chosen);
-  if (simulated.peak_bytes >= limit) return false;
-  o->graph = std::move(pinned);
-  o->simulated = std::move(simulated);
-  return true;
+  pinned_graph made{*k.plain, {}};
+  pin_order(c.graph, c.analysis, c.flow, ran, smallest, &made.graph.graph);
+  made.simulated = simulated_footprint(graph_view(made.graph.graph), c.graph, c.sizes, c.analysis, chosen);
+  if (made.simulated.peak_bytes >= limit) return std::nullopt;
+  return made;
 }
 
 // The forward pass keeps its order, too, where another one lowers the peak, or where its own is open and any
 // that TensorFlow might take instead is higher: of branches, TensorFlow may run one layer of each before the
-// next, and who is ready first depends on addresses and threads.
-void keep_forward_order(const step_context& c, candidate best, outcome* o) {
-  const std::int64_t peak = o->simulated.peak_bytes;
+// next, and who is ready first depends on addresses and threads. `best` is what `found` was made of.
+pinned_graph with_forward_order(const step_context& c, unpinned_graph best, const choices& chosen,
+                                pinned_graph found) {
+  const std::int64_t peak = found.simulated.peak_bytes;
   bool lower = false;
   for (const forward_order order : {forward_order::least_growth, forward_order::least_growth_with_backward,
                                     forward_order::least_growth_kept_last}) {
     best.order.forward = order;
-    const std::int64_t limit = std::min(o->simulated.peak_bytes, peak - peak / parts_of_peak);
-    lower = try_order(c, best, true, limit, o) || lower;
+    const std::int64_t limit = std::min(found.simulated.peak_bytes, peak - peak / parts_of_peak);
+    std::optional<pinned_graph> next = pinned(c, best, chosen, true, limit);
+    if (!next) continue;
+    found = *std::move(next);
+    lower = true;
   }
-  if (lower) return;
+  if (lower) return found;
   run_order worst;
   worst.forward = forward_order::most_growth;
-  const graph_view own(o->graph.graph);
+  const graph_view own(found.graph.graph);
   const std::int64_t as_high = peak + peak / parts_of_peak;  // the new edges may move something small
-  if (simulated_footprint(own, c.graph, c.sizes, c.analysis, o->chosen, worst).peak_bytes <= as_high) return;
-  if (try_order(c, {&o->graph, &own, {}}, true, as_high, o)) return;
+  if (simulated_footprint(own, c.graph, c.sizes, c.analysis, chosen, worst).peak_bytes <= as_high)
+    return found;
+  if (auto next = pinned(c, {&found.graph, &own, {}}, chosen, true, as_high)) return *std::move(next);
   best.order.forward = forward_order::least_growth;
-  try_order(c, best, true, as_high, o);
+  if (auto next = pinned(c, best, chosen, true, as_high)) return *std::move(next);
+  return found;
 }
 
 // Whether a kernel takes a good part of the peak besides what it reads and makes.
@@ -101,43 +110,48 @@ bool takes_much_memory(const step_context& c, int node, std::int64_t peak) {
   return !c.analysis.on_device && workspace_bytes(c.graph, node, c.sizes, c.analysis.threads) > peak / parts;
 }
 
-// The order with the smallest peak, among those that are worth a try.
-void realise(const step_context& c, const planner_graph& g, outcome* o) {
-  const rewritten plain =
-      rewrite(c.original, c.graph, c.analysis, o->chosen, c.flow, c.ordered, g.node_of_op);
+// What is made of these choices, in the order with the smallest peak among those that are worth a try.
+outcome realised(const step_context& c, const planner_graph& g, choices chosen) {
+  const rewritten plain = rewrite(c.original, c.graph, c.analysis, chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
-  candidate best{&plain, &view, {}};
-  o->simulated.peak_bytes = std::numeric_limits<std::int64_t>::max();
-  const auto try_backward = [&](const candidate& k) {
-    if (try_order(c, k, false, o->simulated.peak_bytes, o)) best = k;
+  unpinned_graph best{&plain, &view, {}};
+  pinned_graph found;
+  found.simulated.peak_bytes = std::numeric_limits<std::int64_t>::max();
+  const auto try_backward = [&](const unpinned_graph& k) {
+    std::optional<pinned_graph> next = pinned(c, k, chosen, false, found.simulated.peak_bytes);
+    if (!next) return;
+    found = *std::move(next);
+    best = k;
   };
   for (const backward_order order : {backward_order::as_executor, backward_order::frees_first,
                                      backward_order::least_growth, backward_order::least_growth_read_last})
     try_backward({&plain, &view, {order}});
-  const std::int64_t peak = o->simulated.peak_bytes;
+  const std::int64_t peak = found.simulated.peak_bytes;
   const ordering free = without_weights_first(c.graph, c.analysis, c.ordered,
                                               [&](int node) { return takes_much_memory(c, node, peak); });
   std::optional<rewritten> any;
   std::optional<graph_view> any_view;
   if (free.pairs.size() != c.ordered.pairs.size()) {
-    any = rewrite(c.original, c.graph, c.analysis, o->chosen, c.flow, free, g.node_of_op);
+    any = rewrite(c.original, c.graph, c.analysis, chosen, c.flow, free, g.node_of_op);
     any_view.emplace(any->graph);
     for (const std::int64_t parts : {4, 8, 16, 32}) {
       run_order below{backward_order::below_bound};
-      below.bound = o->simulated.peak_bytes - o->simulated.peak_bytes / parts;
+      below.bound = found.simulated.peak_bytes - found.simulated.peak_bytes / parts;
       try_backward({&*any, &*any_view, below});
     }
   }
-  keep_forward_order(c, best, o);
+  found = with_forward_order(c, best, chosen, std::move(found));
+  return {std::move(chosen), std::move(found.graph), std::move(found.simulated)};
 }
 
-// Gives the last readers of these tensors bits of their own, so that their values die before. False if none
-// has any.
-bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choices* chosen) {
+// The choices, but for bits of their own that the last readers of these tensors get, so that the values die
+// before. Nothing if none has any.
+std::optional<choices> with_bits(const step_context& c, const std::set<std::string>& tensors,
+                                 choices chosen) {
   bool changed = false;
   for (std::size_t k = 0; k < c.analysis.blocks.size(); ++k) {
     const stashed_block& b = c.analysis.blocks[k];
-    block_choice& choice = chosen->blocks[k];
+    block_choice& choice = chosen.blocks[k];
     if (b.bits.empty() || !choice.bit_readers.empty() || tensors.count(c.graph.tensor_name(b.tensor)) == 0)
       continue;
     for (const stash_reader& r : b.readers)
@@ -150,48 +164,44 @@ bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choi
     choice.bits_bytes = static_cast<std::int64_t>(bytes);
     changed = true;
   }
-  return changed;
+  if (!changed) return std::nullopt;
+  return chosen;
 }
 
 // The planner takes encoded bytes to lie there until the op that reads them ends; TensorFlow frees them when
 // they have been decoded. So bits in addition to them may pay where the planner sees no use in them.
-void refine(const step_context& c, const planner_graph& g, std::int64_t target, outcome* o) {
-  for (int k = 0; k < most_refinements && o->simulated.peak_bytes > target; ++k) {
-    outcome next;
-    next.chosen = o->chosen;
-    const std::vector<std::string>& kept = o->simulated.kept_for_bits;
-    if (!keep_bits(c, {kept.begin(), kept.end()}, &next.chosen)) return;
-    realise(c, g, &next);
-    if (next.simulated.peak_bytes >= o->simulated.peak_bytes) return;
-    *o = std::move(next);
+outcome refined(const step_context& c, const planner_graph& g, std::int64_t target, outcome o) {
+  for (int k = 0; k < most_refinements && o.simulated.peak_bytes > target; ++k) {
+    const std::vector<std::string>& kept = o.simulated.kept_for_bits;
+    std::optional<choices> chosen = with_bits(c, {kept.begin(), kept.end()}, o.chosen);
+    if (!chosen) return o;
+    outcome next = realised(c, g, *std::move(chosen));
+    if (next.simulated.peak_bytes >= o.simulated.peak_bytes) return o;
+    o = std::move(next);
   }
-}
-
-// A plan of the planner's, improved as long as its simulated peak is above `target`.
-outcome attempt(const step_context& c, const planner_graph& g, const settings& request,
-                std::int64_t planner_budget, std::int64_t target) {
-  outcome o;
-  o.chosen = plan(g, c.analysis, request, planner_budget);
-  if (!o.chosen.infeasible.empty()) return o;
-  realise(c, g, &o);
-  refine(c, g, target, &o);
   return o;
 }
 
-// Whether a plan keeps the target, with the least codec work then.
-bool keeps(const step_context& c, const planner_graph& g, const settings& request, std::int64_t target,
-           outcome* result) {
+// A plan of the planner's, improved as long as its simulated peak is above `target`. Choices alone where the
+// planner finds none.
+outcome attempt(const step_context& c, const planner_graph& g, const settings& request,
+                std::int64_t planner_budget, std::int64_t target) {
+  choices chosen = plan(g, c.analysis, request, planner_budget);
+  if (!chosen.infeasible.empty()) return {std::move(chosen), {}, {}};
+  return refined(c, g, target, realised(c, g, std::move(chosen)));
+}
+
+// A plan that keeps the target, with the least codec work then. Nothing if none is found.
+std::optional<outcome> kept_within(const step_context& c, const planner_graph& g, const settings& request,
+                                   std::int64_t target) {
   std::int64_t planner_budget = target;
   for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
     outcome o = attempt(c, g, request, planner_budget, target);
-    if (!o.chosen.infeasible.empty()) return false;
-    if (o.simulated.peak_bytes <= target) {
-      *result = std::move(o);
-      return true;
-    }
+    if (!o.chosen.infeasible.empty()) return std::nullopt;
+    if (o.simulated.peak_bytes <= target) return o;
     planner_budget -= o.simulated.peak_bytes - target;
   }
-  return false;
+  return std::nullopt;
 }
 
 // What policy auto may do: nothing that loses at first, then one more format at a time, the most precise
@@ -233,12 +243,12 @@ outcome best_graph(const step_context& c) {
   alone.swap = false;
   const std::vector<settings> steps =
       alone.policy == "auto" ? steps_of_auto(alone) : std::vector<settings>{alone};
-  outcome o;
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
     for (const settings& request : steps)
-      if (keeps(c, g, request, target, &o)) return o;
-    if (c.request.swap && keeps(c, g, c.request, target, &o)) return o;
+      if (auto o = kept_within(c, g, request, target)) return *std::move(o);
+    if (c.request.swap)
+      if (auto o = kept_within(c, g, c.request, target)) return *std::move(o);
   }
   outcome least = attempt(c, g, alone, 0, 0);
   if (budget > 0) {
@@ -246,14 +256,15 @@ outcome best_graph(const step_context& c) {
     const std::int64_t peak = least.simulated.peak_bytes;
     const std::int64_t as_high = std::min(budget, peak + peak / parts_of_peak);
     for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
-      o = attempt(c, g, steps[k], 0, 0);
+      outcome o = attempt(c, g, steps[k], 0, 0);
       if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= as_high) return o;
     }
   }
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
   if (!c.request.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
     return least;
-  if (budget == 0 && keeps(c, g, c.request, limit, &o)) return o;
+  if (budget == 0)
+    if (auto o = kept_within(c, g, c.request, limit)) return *std::move(o);
   return least_with_moves(c, g, std::move(least));
 }
 

@@ -11,15 +11,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops as framework_ops
 
-from . import diagnosis, hooks, keras_jit, settings
+from . import diagnosis, hooks, in_force, keras_jit, settings
 from .errors import StashError, expected
 from .library import Library, load
+from .reporting import report
 from .session import Plans, Session
 
 _lock = threading.RLock()
 _plans = Plans()
-_session: Session | None = None
-_last: Session | None = None
 _plugin_open = False
 
 
@@ -84,9 +83,9 @@ def disable() -> None:
 def enabled(policy: str = "lossless", **options: Any) -> Iterator[None]:
     """enable() for the length of a `with` block; what was on before is on again afterwards."""
     with _lock:
-        before = _session
+        before = in_force.current()
         enable(policy, **options)
-        mine = _session
+        mine = in_force.current()
     try:
         yield
         if mine is not None and mine.strict:
@@ -98,7 +97,7 @@ def enabled(policy: str = "lossless", **options: Any) -> Iterator[None]:
 
 def is_enabled() -> bool:
     """Whether Stash is on."""
-    return _session is not None
+    return in_force.current() is not None
 
 
 def check() -> None:
@@ -106,41 +105,29 @@ def check() -> None:
 
     A step that keeps its budget without is fine.
     """
-    from .reporting import report
-
     found = report()
     kept = diagnosis.within_budget(found.graphs) and not diagnosis.budget_doubts(found.graphs, found.counters)
     if not found.rewritten and not kept:
         raise StashError(" ".join(found.explanations) or "nothing was rewritten")
 
 
-def current() -> Session | None:
-    """The session of the last enable(), if there was no disable() after it."""
-    return _session
-
-
-def last() -> Session | None:
-    """The session in force, or the one that was the last."""
-    return _session or _last
-
-
 def _use(session: Session | None) -> None:
     """Makes `session` the one in force. Called with the lock held."""
-    global _session, _last, _plugin_open
+    global _plugin_open
+    before = in_force.current()
     if session is not None and session.hook == "plugin":
         hooks.close_config()
         hooks.open_plugin(session.library, session.settings_json)
         _plugin_open = True
     else:
-        if _plugin_open and _session is not None:
-            _silence_plugin(_session.library)
+        if _plugin_open and before is not None:
+            _silence_plugin(before.library)
         if session is None:
             hooks.close_config()
         else:
             hooks.open_config(session.config_for_call)
     keras_jit.set_on(session is not None)
-    _last = session or _session or _last
-    _session = session
+    in_force.put(session)
 
 
 def _silence_plugin(library: Library) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from . import control
+from . import in_force
 from .errors import StashError
 from .events import Event, parse
 from .timelines import Timeline
@@ -60,7 +60,7 @@ def timeline(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Timeline:
 def record() -> Iterator[Timeline]:
     """Records the memory of everything that runs inside; the Timeline is filled when the block ends."""
     found = Timeline([])
-    session = control.current()
+    session = in_force.current()
     with _profile() as events:
         yield found
     if not events:
@@ -82,7 +82,7 @@ def last_peaks() -> tuple[int, int]:
 
 
 def _plan() -> str:
-    session = control.current()
+    session = in_force.current()
     return session.settings_json if session else ""
 
 

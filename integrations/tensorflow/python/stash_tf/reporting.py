@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import control, diagnosis, library, memory
+from . import diagnosis, in_force, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
 BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
@@ -118,9 +118,9 @@ def report() -> Report:
 
     Peaks count as measured if stash_tf.peak_bytes(), timeline() or memory.record() ran in this process.
     """
-    session = control.current()
+    session = in_force.current()
     loaded = library.loaded()
-    last = control.last()
+    last = in_force.last()
     if last is not None:
         graphs, counters = last.facts()
     else:

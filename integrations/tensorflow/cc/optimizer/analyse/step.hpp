@@ -91,9 +91,6 @@ struct step {
   int threads = 1;           ///< that share the work of one kernel on the CPU
 };
 
-/// "functional_1/conv2d_1/Relu" -> "conv2d_1".
-std::string layer_of(const std::string& node_name);
-
 /// "sign_mask" or "range_mask" if these bits are all that the reader needs and there is an op that reads
 /// them; else empty.
 std::string bits_for(const graph_view& graph, const stash_reader& r);
@@ -104,8 +101,5 @@ bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_rea
 /// Reads the step out of a graph. No blocks: nothing that the backward pass reads is large enough.
 step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& request,
              const std::set<std::string>& preserved);
-
-/// Of these names of layers, those that no node of the graph belongs to.
-std::vector<std::string> unknown_layers(const graph_view& graph, const std::vector<std::string>& layers);
 
 }  // namespace stash_tf

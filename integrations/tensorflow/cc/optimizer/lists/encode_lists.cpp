@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "optimizer/analyse/layer_names.hpp"
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/lists/list_recipes.hpp"

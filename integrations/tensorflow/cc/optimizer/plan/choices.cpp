@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "optimizer/plan/lists_graph.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -114,6 +115,58 @@ void choose_bits(const planner_graph& g, const step& analysis, const json& plan,
   }
 }
 
+// The form of block `k`, of which all readers read the same or bits in addition.
+block_choice choice_of_block(const planner_graph& g, const stashed_block& b, std::size_t k, const json& kept,
+                             const std::vector<host_stay>& stays) {
+  block_choice c;
+  c.stored_bytes = b.size.bytes();
+  if (const int id = g.storage_of_block[k]; id >= 0) {
+    const json& choice = kept[at(id)];
+    c.reason = choice.value("reason", "");
+    if (b.movable) c.on_host = stays[at(id)];
+    if (choice["kind"] == "encoded") {
+      c.encoding = encoding_name(choice["stored"]);
+      c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
+      c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
+    } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
+      // Everybody reads the narrower original instead.
+      c.encoding = b.exact_cast;
+      c.stored_bytes = b.size.bytes() / 2;
+      c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
+      if (b.movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
+    } else if (choice["kind"] == "none") {
+      c.stored_bytes = 0;
+    }
+  }
+  if (b.raw_because.empty()) return c;
+  c.encoding.clear();
+  c.stored_bytes = b.size.bytes();
+  c.reason = b.raw_because;
+  return c;
+}
+
+void choose_pooling(const planner_graph& g, std::size_t k, const json& plan,
+                    const std::vector<host_stay>& stays, choices* result) {
+  pooling_choice c = pooling_choice::from_maps;
+  std::int64_t bytes = 0;
+  host_stay on_host;
+  if (const int op = g.op_of_pooling[k]; op >= 0) {
+    const int chosen = plan["alternative"][at(op)];
+    const json& alternatives = plan["network"]["ops"][at(op)]["alternatives"];
+    const std::string form = chosen < 0 ? "" : alternatives[at(chosen)].value("form", "");
+    if (form == "from_code") c = pooling_choice::joint;
+    if (form == "from_index") c = pooling_choice::from_index;
+    if (c != pooling_choice::from_maps) {
+      const auto id = at(g.storage_of_pooling[k]);
+      bytes = plan["choices"][id].value("bytes_after", std::int64_t{0});
+      on_host = stays[id];
+    }
+  }
+  result->poolings.push_back(c);
+  result->pooling_bytes.push_back(bytes);
+  result->taps_on_host.push_back(on_host);
+}
+
 }  // namespace
 
 choices plan(const planner_graph& g, const step& analysis, const settings& request,
@@ -125,58 +178,12 @@ choices plan(const planner_graph& g, const step& analysis, const settings& reque
     return result;
   }
   if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
-  const json& kept = a.plan["choices"];
   const std::vector<host_stay> stays = stays_on_host(a.plan);
-  for (std::size_t k = 0; k < analysis.blocks.size(); ++k) {
-    block_choice c;
-    c.stored_bytes = analysis.blocks[k].size.bytes();
-    const int id = g.storage_of_block[k];
-    if (id >= 0) {
-      const json& choice = kept[at(id)];
-      c.reason = choice.value("reason", "");
-      if (analysis.blocks[k].movable) c.on_host = stays[at(id)];
-      if (choice["kind"] == "encoded") {
-        c.encoding = encoding_name(choice["stored"]);
-        c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
-        c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
-      } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
-        // Everybody reads the narrower original instead.
-        c.encoding = analysis.blocks[k].exact_cast;
-        c.stored_bytes = analysis.blocks[k].size.bytes() / 2;
-        c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
-        if (analysis.blocks[k].movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
-      } else if (choice["kind"] == "none") {
-        c.stored_bytes = 0;
-      }
-    }
-    if (!analysis.blocks[k].raw_because.empty()) {
-      c.encoding.clear();
-      c.stored_bytes = analysis.blocks[k].size.bytes();
-      c.reason = analysis.blocks[k].raw_because;
-    }
-    result.blocks.push_back(std::move(c));
-  }
+  for (std::size_t k = 0; k < analysis.blocks.size(); ++k)
+    result.blocks.push_back(choice_of_block(g, analysis.blocks[k], k, a.plan["choices"], stays));
   choose_bits(g, analysis, a.plan, stays, &result);
-  for (std::size_t k = 0; k < analysis.poolings.size(); ++k) {
-    pooling_choice c = pooling_choice::from_maps;
-    std::int64_t bytes = 0;
-    host_stay on_host;
-    if (const int op = g.op_of_pooling[k]; op >= 0) {
-      const int chosen = a.plan["alternative"][at(op)];
-      const json& alternatives = a.plan["network"]["ops"][at(op)]["alternatives"];
-      const std::string form = chosen < 0 ? "" : alternatives[at(chosen)].value("form", "");
-      if (form == "from_code") c = pooling_choice::joint;
-      if (form == "from_index") c = pooling_choice::from_index;
-      if (c != pooling_choice::from_maps) {
-        const auto id = at(g.storage_of_pooling[k]);
-        bytes = kept[id].value("bytes_after", std::int64_t{0});
-        on_host = stays[id];
-      }
-    }
-    result.poolings.push_back(c);
-    result.pooling_bytes.push_back(bytes);
-    result.taps_on_host.push_back(on_host);
-  }
+  for (std::size_t k = 0; k < analysis.poolings.size(); ++k)
+    choose_pooling(g, k, a.plan, stays, &result);
   return result;
 }
 

@@ -2,11 +2,15 @@
 #include "optimizer/plan/planner_graph.hpp"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
+#include "optimizer/plan/graph_storages.hpp"
+#include "optimizer/plan/op_alternatives.hpp"
 #include "optimizer/plan/work.hpp"
 #include "optimizer/plan/workspace.hpp"
 
@@ -25,45 +29,39 @@ bool is_held_by_the_caller(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-const char* type_name(tensorflow::DataType type) {
-  switch (type) {
-    case tensorflow::DT_FLOAT:
-      return "f32";
-    case tensorflow::DT_HALF:
-      return "f16";
-    case tensorflow::DT_BFLOAT16:
-      return "bf16";
-    case tensorflow::DT_BOOL:
-      return "u8";
-    default:
-      return "s32";  // bytes that can only stay as they are
-  }
+planner_graph without_storages(const step& analysis) {
+  planner_graph g;
+  g.storage_of_block.assign(analysis.blocks.size(), -1);
+  g.exact_cast_of_block.assign(analysis.blocks.size(), -1);
+  g.bits_of_block.assign(analysis.blocks.size(), -1);
+  g.op_of_pooling.assign(analysis.poolings.size(), -1);
+  g.storage_of_pooling.assign(analysis.poolings.size(), -1);
+  return g;
 }
 
 class builder {
  public:
   builder(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
           const std::vector<int>& order)
-      : graph_(graph), step_(analysis), sizes_(sizes), order_(order) {}
+      : graph_(graph),
+        step_(analysis),
+        sizes_(sizes),
+        order_(order),
+        result_(without_storages(analysis)),
+        storages_(graph, analysis, sizes),
+        alternatives_(graph, analysis, storages_, result_) {}
 
   planner_graph run() {
-    result_.storage_of_block.assign(step_.blocks.size(), -1);
-    result_.exact_cast_of_block.assign(step_.blocks.size(), -1);
-    result_.bits_of_block.assign(step_.blocks.size(), -1);
-    result_.op_of_pooling.assign(step_.poolings.size(), -1);
-    result_.storage_of_pooling.assign(step_.poolings.size(), -1);
     find_last_uses();
     for (std::size_t k = 0; k < step_.poolings.size(); ++k) {
-      pooling_of_[step_.poolings[k].backward] = static_cast<int>(k);
       pooled_by_[step_.poolings[k].forward].push_back(static_cast<int>(k));
-      if (step_.poolings[k].relu_backward >= 0)
-        absorbed_[step_.poolings[k].relu_backward] = step_.poolings[k].backward;
+      if (step_.poolings[k].relu_backward >= 0) absorbed_.insert(step_.poolings[k].relu_backward);
     }
     for (const bool backward : {false, true})
       for (const int node : order_)
-        if (step_.backward[at(node)] == backward) add_op(node);
-    json graph = {{"format", "stash.graph"}, {"version", 1}, {"name", "TensorFlow step"}, {"batch", 1},
-                  {"storages", storages_},   {"ops", ops_}};
+        if (step_.backward[at(node)] == backward && absorbed_.count(node) == 0) add_op(node);
+    json graph = {{"format", "stash.graph"},     {"version", 1}, {"name", "TensorFlow step"}, {"batch", 1},
+                  {"storages", storages_.all()}, {"ops", ops_}};
     result_.json = graph.dump(-1, ' ', false, json::error_handler_t::replace);
     return std::move(result_);
   }
@@ -87,54 +85,15 @@ class builder {
     threshold_ = largest / parts_that_matter;
   }
 
-  std::string unique(std::string name, std::set<std::string>* taken) const {
-    while (!taken->insert(name).second)
-      name += "'";
-    return name;
-  }
-
-  int add_storage(const std::string& name, const char* role, const char* type, std::int64_t elements,
-                  std::int64_t bytes, double density, int window_taps) {
-    const bool opaque = std::string(type) == "s32";
-    json s = {{"name", unique(name, &storage_names_)},
-              {"role", role},
-              {"type", type},
-              {"shape", {opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) : elements}},
-              {"bytes_per_sample", opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) * 4 : bytes},
-              {"density", density}};
-    if (window_taps > 0) s["window_taps"] = window_taps;
-    storages_.push_back(std::move(s));
-    return static_cast<int>(storages_.size()) - 1;
-  }
-
-  // Storage of a tensor that has been computed; -1 where it is too small or not ours.
-  int storage_of(const source& tensor) const {
-    const auto it = storage_.find(root_of(graph_, tensor));
-    return it == storage_.end() ? -1 : it->second;
-  }
-
-  int block_of(const source& tensor) const {
-    const auto it = step_.block_of.find(root_of(graph_, tensor));
-    return it == step_.block_of.end() ? -1 : it->second;
-  }
-
-  // Where a view stays as it is and so does what it is a view of, they are one storage to the planner. (A
-  // form of its own makes it a tensor of its own.)
-  bool shares_storage(const source& tensor) const {
-    if (viewed_input(graph_, sizes_, tensor) < 0) return false;
-    const source held = held_in(graph_, sizes_, tensor);
-    return is_settled(tensor) && is_settled(held);
-  }
-
   // An input that nobody reads afterwards, whose memory the op takes for its output; -1: none.
   int in_place(int node, const tensor_size& output) const {
     if (!may_write_in_place(graph_.op(node))) return -1;
     for (const source& s : graph_.inputs(node)) {
       if (s.is_control()) continue;
       const source root = root_of(graph_, s);
-      const int id = storage_of(root);
+      const int id = storages_.of(root);
       const tensor_size* size = sizes_.find(s);
-      if (shares_storage(root)) continue;  // other parts of the storage are read later, maybe
+      if (storages_.is_shared(root)) continue;  // other parts of the storage are read later, maybe
       if (id < 0 || size == nullptr || size->bytes() != output.bytes() || size->type != output.type) continue;
       const auto last = last_use_.find(root);
       const bool dies_here = last != last_use_.end() && last->second == position_[at(node)];
@@ -148,199 +107,126 @@ class builder {
     if (is_alias(graph_.op(node)) || is_held_by_the_caller(graph_.op(node)) ||
         is_control_flow(graph_.op(node)))
       return outputs;
-    const bool backward = step_.backward[at(node)];
     for (const int port : graph_.ports_read(node)) {
       const source tensor{node, port};
       const tensor_size* size = sizes_.find(tensor);
       if (size == nullptr || size->elements == 0) continue;
-      if (shares_storage(tensor)) {
-        if (const int id = storage_of(held_in(graph_, sizes_, tensor)); id >= 0) storage_[tensor] = id;
+      if (storages_.is_shared(tensor)) {
+        if (const int id = storages_.of(held_in(graph_, sizes_, tensor)); id >= 0) storages_.put(tensor, id);
         continue;
       }
-      const int block = block_of(tensor);
+      const int block = storages_.block_of(tensor);
       if (block < 0 && size->bytes() < threshold_) continue;
       int id = block < 0 ? in_place(node, *size) : -1;
-      if (id < 0) {
-        const stashed_block* b = block < 0 ? nullptr : &step_.blocks[at(block)];
-        // What stays as it is has to be something that the planner has no other form for.
-        const bool opaque = !backward && is_settled(tensor);
-        id = add_storage(graph_.tensor_name(tensor), backward ? "gradient" : "feature_map",
-                         opaque ? "s32" : type_name(size->type), size->elements, size->bytes(),
-                         b == nullptr || opaque ? 1 : b->density, 0);
-      }
+      if (id < 0) id = add_output(tensor, *size, block);
       if (block >= 0) result_.storage_of_block[at(block)] = id;
-      storage_[tensor] = id;
+      storages_.put(tensor, id);
       outputs.push_back({{"storage", id}});
     }
     return outputs;
   }
 
+  int add_output(const source& tensor, const tensor_size& size, int block) {
+    const bool backward = step_.backward[at(tensor.node)];
+    // What stays as it is has to be something that the planner has no other form for.
+    const bool opaque = !backward && storages_.is_settled(tensor);
+    return storages_.add({graph_.tensor_name(tensor), backward ? "gradient" : "feature_map",
+                          opaque ? "s32" : type_name(size.type), size.elements, size.bytes(),
+                          block < 0 || opaque ? 1 : step_.blocks[at(block)].density});
+  }
+
+  int add_auxiliary(int node, const char* suffix, const char* type, std::int64_t elements, std::int64_t bytes,
+                    int window_taps = 0) {
+    return storages_.add({graph_.name(node) + suffix, "auxiliary", type, elements, bytes, 1, window_taps});
+  }
+
+  void add_taps(int node, json* optional) {
+    const auto it = pooled_by_.find(node);
+    const tensor_size* y = sizes_.find({node, 0});
+    if (it == pooled_by_.end() || y == nullptr || y->elements == 0) return;
+    for (const int k : it->second) {
+      int taps = 1;
+      for (const std::int64_t n : graph_.node(node).attr().at("ksize").list().i())
+        taps *= static_cast<int>(n);
+      const int id = add_auxiliary(node, "/taps", "u8", y->elements, y->elements, taps);
+      result_.storage_of_pooling[at(k)] = id;
+      optional->push_back(id);
+    }
+  }
+
+  // Bits that some readers take in addition to the values, and the narrower original of a cast.
+  void add_stand_ins(int node, int block, json* optional) {
+    const stashed_block& b = step_.blocks[at(block)];
+    if (result_.storage_of_block[at(block)] < 0) return;
+    const std::int64_t elements = b.size.elements;
+    if (b.plan_bits) {
+      const int id = add_auxiliary(node, "/bits", "u8", elements, elements);
+      result_.bits_of_block[at(block)] = id;
+      optional->push_back(id);
+    }
+    if (graph_.op(node) == "Cast" && !b.exact_cast.empty() && b.raw_because.empty()) {
+      const int id =
+          add_auxiliary(node, "/narrow", b.exact_cast == "fp16" ? "f16" : "bf16", elements, elements * 2);
+      result_.exact_cast_of_block[at(block)] = id;
+      optional->push_back(id);
+    }
+  }
+
   json add_optional_outputs(int node) {
     json optional = json::array();
-    if (const auto it = pooled_by_.find(node); it != pooled_by_.end()) {
-      const tensor_size* y = sizes_.find({node, 0});
-      for (const int k : it->second) {
-        if (y == nullptr || y->elements == 0) continue;
-        int taps = 1;
-        for (const std::int64_t n : graph_.node(node).attr().at("ksize").list().i())
-          taps *= static_cast<int>(n);
-        const int id =
-            add_storage(graph_.name(node) + "/taps", "auxiliary", "u8", y->elements, y->elements, 1, taps);
-        result_.storage_of_pooling[at(k)] = id;
-        optional.push_back(id);
-      }
-    }
-    const int block = block_of({node, 0});
-    if (block >= 0 && step_.blocks[at(block)].plan_bits && result_.storage_of_block[at(block)] >= 0) {
-      const std::int64_t elements = step_.blocks[at(block)].size.elements;
-      const int id = add_storage(graph_.name(node) + "/bits", "auxiliary", "u8", elements, elements, 1, 0);
-      result_.bits_of_block[at(block)] = id;
-      optional.push_back(id);
-    }
-    if (block >= 0 && graph_.op(node) == "Cast" && !step_.blocks[at(block)].exact_cast.empty() &&
-        step_.blocks[at(block)].raw_because.empty() && result_.storage_of_block[at(block)] >= 0) {
-      const stashed_block& b = step_.blocks[at(block)];
-      const int id =
-          add_storage(graph_.name(node) + "/narrow", "auxiliary", b.exact_cast == "fp16" ? "f16" : "bf16",
-                      b.size.elements, b.size.elements * 2, 1, 0);
-      result_.exact_cast_of_block[at(block)] = id;
-      optional.push_back(id);
-    }
+    add_taps(node, &optional);
+    if (const int block = storages_.block_of({node, 0}); block >= 0) add_stand_ins(node, block, &optional);
     return optional;
   }
 
-  static void add_read(int storage, const std::string& need, json* reads) {
-    for (const json& r : *reads)
-      if (r["storage"] == storage && r["need"] == need) return;
-    reads->push_back({{"storage", storage}, {"need", need}});
-  }
-
-  // The op that reads a tensor of the forward pass for this input: the op itself, or the first of the views
-  // of the backward pass that it reads it through.
-  std::pair<int, int> reader_of(int node, int input) const {
-    while (step_.backward[at(graph_.inputs(node)[at(input)].node)]) {
-      node = graph_.inputs(node)[at(input)].node;
-      input = 0;
-    }
-    return {node, input};
-  }
-
-  // Whatever the name it goes by in the backward pass.
-  bool is_of_forward(const source& tensor) const { return !step_.backward[at(root_of(graph_, tensor).node)]; }
-
-  // A tensor of the forward pass that stays as it is and where it is: the planner has nothing to decide.
-  bool is_settled(const source& tensor) const {
-    const int block = block_of(tensor);
-    return block < 0 || !step_.blocks[at(block)].raw_because.empty();
-  }
-
-  // What may stand in for a tensor, if an alternative makes use of it.
-  struct stand_ins {
-    bool narrow = false;  ///< the narrower original of a cast
-    bool bits = false;
-  };
-
-  // What this op reads of the forward pass, with stand-ins where `options` has them; `found` says which there
-  // are.
-  json reads_of(int node, stand_ins options, stand_ins* found) const {
-    json reads = json::array();
-    for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
-      const source& s = graph_.inputs(node)[k];
-      if (s.is_control() || !is_of_forward(s)) continue;
-      const int id = storage_of(s);
-      if (id < 0) continue;
-      if (is_settled(s)) {
-        // Argmaxes may replace what a pooling's gradient reads all the same.
-        add_read(id, "exact_value", &reads);
-        continue;
-      }
-      const int block = block_of(s);
-      const stashed_block* b = &step_.blocks[at(block)];
-      const int narrow = result_.exact_cast_of_block[at(block)];
-      if (narrow >= 0) found->narrow = true;
-      if (narrow >= 0 && options.narrow) {
-        add_read(narrow, "value", &reads);
-        continue;
-      }
-      const int bits = result_.bits_of_block[at(block)];
-      const auto [read_by, at_input] = reader_of(node, static_cast<int>(k));
-      for (const stash_reader& r : b->readers) {
-        if (r.node != read_by || r.input != at_input) continue;
-        const bool bits_do = bits >= 0 && reads_bits(graph_, *b, r);
-        if (bits_do) found->bits = true;
-        if (bits_do && options.bits) {
-          add_read(bits, "mask", &reads);
-          continue;
-        }
-        for (const std::string& need : r.needs)
-          add_read(id, need, &reads);
-      }
-    }
-    return reads;
-  }
-
-  json alternatives_of(int node) {
-    json alternatives = json::array();
-    stand_ins found;
-    json reads = reads_of(node, {}, &found);
-    const auto pool = pooling_of_.find(node);
-    if (pool != pooling_of_.end() && result_.storage_of_pooling[at(pool->second)] >= 0) {
-      const pooling& p = step_.poolings[at(pool->second)];
-      const bool joint = p.relu_backward >= 0;
-      if (joint) {
-        stand_ins ignored;
-        for (const json& r : reads_of(p.relu_backward, {}, &ignored))
-          add_read(r["storage"], r["need"], &reads);
-      }
-      // What the pair needs of the maps is what its ops read of them; nothing of it is needed in
-      // addition to the taps.
-      if (!reads.empty()) alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
-      json taps = json::array();
-      add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &taps);
-      alternatives.push_back({{"form", joint ? "from_code" : "from_index"}, {"reads", taps}});
-      result_.op_of_pooling[at(pool->second)] = static_cast<int>(ops_.size());
-      return alternatives;
-    }
-    if (reads.empty()) return alternatives;
-    alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
-    if (found.narrow)
-      alternatives.push_back({{"form", "from_narrow"}, {"reads", reads_of(node, {true, false}, &found)}});
-    if (found.bits)
-      alternatives.push_back({{"form", "from_bits"}, {"reads", reads_of(node, {false, true}, &found)}});
-    return alternatives;
-  }
-
-  void add_op(int node) {
-    if (absorbed_.count(node) != 0) return;
-    const bool backward = step_.backward[at(node)];
+  json inputs_of(int node) const {
     json inputs = json::array();
     std::set<int> seen;
     for (const source& s : graph_.inputs(node)) {
       if (s.is_control()) continue;
       // What was there before the backward pass is in the alternatives.
-      if (backward && is_of_forward(s)) continue;
-      const int id = storage_of(s);
+      if (step_.backward[at(node)] && storages_.is_of_forward(s)) continue;
+      const int id = storages_.of(s);
       if (id >= 0 && seen.insert(id).second) inputs.push_back({{"storage", id}});
     }
+    return inputs;
+  }
+
+  // A workspace is there while the op runs, like a result that nobody reads.
+  void add_workspace(int node, json* outputs) {
+    if (step_.on_device || alternatives_.pooling_of(node) >= 0) return;
+    const std::int64_t workspace = workspace_bytes(graph_, node, sizes_, step_.threads);
+    if (workspace < threshold_ || workspace == 0) return;
+    const char* role = step_.backward[at(node)] ? "gradient" : "feature_map";
+    outputs->push_back(
+        {{"storage", storages_.add({graph_.name(node) + "/workspace", role, "s32", 0, workspace})}});
+  }
+
+  // The alternatives of an op of the backward pass.
+  json alternatives_of(int node) {
+    if (alternatives_.has_argmax(node))
+      result_.op_of_pooling[at(alternatives_.pooling_of(node))] = static_cast<int>(ops_.size());
+    return alternatives_.of(node);
+  }
+
+  // A pooling's gradient and the ReLU's after it are one op, and its result goes by the ReLU's name.
+  void name_joint_result(int node) {
+    const int pooling = alternatives_.pooling_of(node);
+    const int relu = pooling < 0 ? -1 : step_.poolings[at(pooling)].relu_backward;
+    if (relu < 0) return;
+    if (const int id = storages_.of({node, 0}); id >= 0) storages_.put({relu, 0}, id);
+  }
+
+  void add_op(int node) {
+    const bool backward = step_.backward[at(node)];
+    json inputs = inputs_of(node);
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
-    // A workspace is there while the op runs, like a result that nobody reads.
-    const bool has_workspace = !step_.on_device && pooling_of_.count(node) == 0;
-    if (const std::int64_t workspace =
-            has_workspace ? workspace_bytes(graph_, node, sizes_, step_.threads) : 0;
-        workspace >= threshold_ && workspace > 0)
-      outputs.push_back(
-          {{"storage", add_storage(graph_.name(node) + "/workspace", backward ? "gradient" : "feature_map",
-                                   "s32", 0, workspace, 1, 0)}});
-    if (const auto pool = pooling_of_.find(node); backward && pool != pooling_of_.end()) {
-      const int relu = step_.poolings[at(pool->second)].relu_backward;
-      // The pair is one op, and its result goes by the ReLU's name.
-      if (relu >= 0)
-        if (const int id = storage_of({node, 0}); id >= 0) storage_[{relu, 0}] = id;
-    }
+    add_workspace(node, &outputs);
+    if (backward) name_joint_result(node);
     json optional = backward ? json::array() : add_optional_outputs(node);
     if (inputs.empty() && outputs.empty() && alternatives.empty()) return;
-    json o = {{"name", unique(graph_.name(node), &op_names_)},
+    json o = {{"name", unique_name(graph_.name(node), &op_names_)},
               {"kind", "generic"},
               {"label", graph_.op(node)},
               {"stage", backward ? "backward" : "forward"},
@@ -360,13 +246,13 @@ class builder {
   std::vector<int> position_;
   std::map<source, int> last_use_;
   std::int64_t threshold_ = 0;
-  std::map<source, int> storage_;
-  std::map<int, int> pooling_of_;
   std::map<int, std::vector<int>> pooled_by_;
-  std::map<int, int> absorbed_;
-  std::set<std::string> storage_names_, op_names_;
-  json storages_ = json::array(), ops_ = json::array();
+  std::set<int> absorbed_;  // by the pooling's gradient before them
+  std::set<std::string> op_names_;
+  json ops_ = json::array();
   planner_graph result_;
+  graph_storages storages_;
+  const op_alternatives alternatives_;
 };
 
 }  // namespace
@@ -374,55 +260,6 @@ class builder {
 planner_graph make_planner_graph(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                                  const std::vector<int>& order) {
   return builder(graph, analysis, sizes, order).run();
-}
-
-std::string make_lists_graph(const step& analysis) {
-  json storages = json::array(), ops = json::array(), outputs = json::array();
-  const auto add_op = [&](std::string name, const char* stage) -> json& {
-    ops.push_back({{"name", std::move(name)},
-                   {"kind", "generic"},
-                   {"label", "while"},
-                   {"stage", stage},
-                   {"inputs", json::array()},
-                   {"outputs", json::array()}});
-    return ops.back();
-  };
-  add_op("forward loops", "forward");
-  add_op("what follows", "forward");
-  std::int64_t all = 0;
-  for (const listed_block& b : analysis.lists) {
-    const tensor_size& size = b.element.size;
-    const std::int64_t trips = std::max<std::int64_t>(b.trips, 1);
-    const auto id = storages.size();
-    const std::string name = "list " + std::to_string(id);
-    all += size.bytes() * trips;
-    storages.push_back({{"name", name},
-                        {"role", "feature_map"},
-                        {"type", type_name(size.type)},
-                        {"shape", {size.elements * trips}},
-                        {"bytes_per_sample", size.bytes() * trips},
-                        {"density", 1}});
-    outputs.push_back({{"storage", id}});
-    json reads = json::array();
-    for (const std::string& need : all_needs(b))
-      reads.push_back({{"storage", id}, {"need", need}});
-    add_op("backward loop of " + name, "backward")["alternatives"] =
-        json::array({{{"form", "from_list"}, {"reads", std::move(reads)}}});
-  }
-  ops[0]["outputs"] = std::move(outputs);
-  // The peak lies between the passes, where every list is full. A backward loop decodes one element at a
-  // time, not a whole list, as this graph has it.
-  storages.push_back({{"name", "all else"},
-                      {"role", "feature_map"},
-                      {"type", "s32"},
-                      {"shape", {all / 4 + 1}},
-                      {"bytes_per_sample", (all / 4 + 1) * 4},
-                      {"density", 1}});
-  ops[1]["outputs"] = json::array({{{"storage", storages.size() - 1}}});
-  json graph = {{"format", "stash.graph"},         {"version", 1},
-                {"name", "lists of loops"},        {"batch", 1},
-                {"storages", std::move(storages)}, {"ops", std::move(ops)}};
-  return graph.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace stash_tf

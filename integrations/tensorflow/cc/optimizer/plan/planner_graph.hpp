@@ -25,8 +25,4 @@ struct planner_graph {
 planner_graph make_planner_graph(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                                  const std::vector<int>& order);
 
-/// The lists of loops alone, each a storage of all iterations that one op writes and another one reads;
-/// storages are numbered as step::lists.
-std::string make_lists_graph(const step& analysis);
-
 }  // namespace stash_tf

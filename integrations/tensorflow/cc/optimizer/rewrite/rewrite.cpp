@@ -6,16 +6,15 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "optimizer/analyse/forward_readers.hpp"
-#include "optimizer/graph/needs.hpp"
+#include "optimizer/rewrite/edited_graph.hpp"
 #include "optimizer/rewrite/host_moves.hpp"
 #include "optimizer/rewrite/node_edits.hpp"
 #include "optimizer/rewrite/temporaries.hpp"
-#include "optimizer/rewrite/unused_names.hpp"
-#include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {
 
@@ -26,11 +25,12 @@ using tensorflow::NodeDef;
 
 class rewriter {
  public:
-  // `start` holds a copy of the original, or that with what a rewriter has added after it.
-  rewriter(rewritten start, const graph_view& graph, const step& analysis, const control_flow& flow)
-      : graph_(graph), step_(analysis), flow_(flow), result_(std::move(start)), names_(result_.graph) {
-    position_ = graph.positions(analysis.order);
-  }
+  rewriter(const GraphDef& original, const graph_view& graph, const step& analysis, const control_flow& flow)
+      : graph_(graph),
+        step_(analysis),
+        flow_(flow),
+        position_(graph.positions(analysis.order)),
+        edited_(original, graph) {}
 
   void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {
     moves_ = std::make_unique<host_moves>(graph_, flow_, ordered, op_nodes);
@@ -58,81 +58,16 @@ class rewriter {
       wait_for(variable, graph_.name(first));
   }
 
-  void refuse(const std::string& message) {
-    // It has no inputs and stands outside of loops and branches, so that it runs first and always; all else
-    // waits for it. What has begun when a step ends is not always taken back: a TemporaryVariable, which
-    // TensorFlow's memory optimizer makes for sums, is left over and is in the way of every later step.
-    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.device_node);
-    (*n->mutable_attr())["message"].set_s(message);
-    const std::string name = n->name();
-    for (int i = 0; i < graph_.size(); ++i) {
-      const bool begins = absl::EndsWith(graph_.op(i), "Enter");
-      const bool outside = begins ? graph_.inputs(i).empty() || flow_.frame(graph_.inputs(i)[0].node) == 0
-                                  : flow_.frame(i) == 0;
-      if (outside && (begins || may_wait_to_begin(graph_.op(i)))) wait_for(i, name);
-    }
-  }
-
-  // True if a tensor tells the samples. Blocks first; inputs of the step where each block has the batch twice
-  // or not at all.
-  bool count_samples(const tensor_sizes& sizes) {
-    for (const stashed_block& b : step_.blocks)
-      if (!b.readers.empty() && flow_.may_wait(b.readers.front().node, b.tensor.node) &&
-          count_samples_of(b.tensor, b.size, sizes.batch(), b.readers.front().node))
-        return true;
-    for (const int i : step_.order) {
-      if (!is_held_elsewhere(graph_.op(i)) || flow_.frame(i) != 0) continue;
-      for (const reader& r : graph_.readers(i)) {
-        const tensor_size* size = r.port < 0 ? nullptr : sizes.find({i, r.port});
-        if (size != nullptr && may_wait_for_input(r.node, i) &&
-            count_samples_of({i, r.port}, *size, sizes.batch(), r.node))
-          return true;
-      }
-    }
-    return false;
-  }
-
-  rewritten take() { return std::move(result_); }
+  rewritten take() { return {edited_.take(), stashes_, std::move(moved_)}; }
 
  private:
-  // Nobody reads the op's output: it runs because a reader of its tensor waits for it.
-  bool count_samples_of(const source& counted, const tensor_size& size, std::int64_t batch, int reader) {
-    const std::int64_t per_sample = size.sample_elements(batch);
-    if (per_sample < 1 || !(tensorflow::DataTypeIsFloating(size.type) || size.type == tensorflow::DT_BOOL))
-      return false;
-    const std::string tensor = graph_.tensor_name(counted);
-    NodeDef* n = add_node(graph_.name(counted.node) + "/stash_batch", "StashBatch", reader);
-    n->add_input(tensor);
-    (*n->mutable_attr())["T"].set_type(size.type);
-    (*n->mutable_attr())["per_sample"].set_i(per_sample);
-    (*n->mutable_attr())["tensor"].set_s(tensor);
-    const std::string name = n->name();  // adding nodes moves them
-    wait_for(reader, name);
-    return true;
-  }
-
-  // Whether this reader of an input of the step, which runs always, may wait for another reader. What only
-  // asks for a shape may be gone before the step runs.
-  bool may_wait_for_input(int reader, int input) const {
-    const std::string& op = graph_.op(reader);
-    return graph_.node(reader).device() == graph_.node(input).device() && op != "Shape" && op != "ShapeN" &&
-           op != "Size" && !is_alias(op) && !is_fused_later(graph_, reader) && flow_.may_wait(reader, reader);
-  }
-
-  NodeDef* node(int i) { return result_.graph.mutable_node(i); }
+  NodeDef* node(int i) { return edited_.node(i); }
 
   NodeDef* add_node(const std::string& base_name, const char* op, int like) {
-    NodeDef* n = result_.graph.add_node();
-    n->set_name(names_.take(base_name));
-    n->set_op(op);
-    n->set_device(graph_.node(like).device());
-    (*n->mutable_attr())[mark].set_b(true);
-    // Others that come later must not take an encoder for a node without effect.
-    (*n->mutable_attr())["_grappler_do_not_remove"].set_b(true);
-    return n;
+    return edited_.add_node(base_name, op, like);
   }
 
-  void wait_for(int waiting, const std::string& name) { add_control_edge(node(waiting), name); }
+  void wait_for(int waiting, const std::string& name) { edited_.wait_for(waiting, name); }
 
   // The name of a node that runs when a tensor is there. A control edge from the tensor's own op would keep
   // oneDNN from making one op of it and those before it.
@@ -144,10 +79,6 @@ class rewriter {
     (*n->mutable_attr())["T"].set_type(type);
     name = n->name();
     return name;
-  }
-
-  static bool may_wait_to_begin(const std::string& op) {
-    return op != "Const" && !is_control_flow(op) && !is_outside(op);
   }
 
   static std::set<std::string> pooling_attrs() {
@@ -172,7 +103,7 @@ class rewriter {
     in->add_input("^" + graph_.name(move.in_after));
     std::string back = in->name();
     if (move.out_by >= 0) wait_for(move.out_by, out);
-    result_.moved.insert(tensor);
+    moved_.insert(tensor);
     return back;
   }
 
@@ -190,7 +121,7 @@ class rewriter {
     if (back == tensor) return;
     for (const stash_reader* r : readers)
       node(r->node)->set_input(r->input, back);
-    ++result_.stashes;
+    ++stashes_;
   }
 
   std::vector<const stash_reader*> unserved(const stashed_block& b) const {
@@ -225,7 +156,7 @@ class rewriter {
       change_op(relu, "Identity", {relu->input(0)}, {"T"});
       served_.insert({p.relu_backward, 1});
     }
-    ++result_.stashes;
+    ++stashes_;
   }
 
   // The bits that some readers take, in addition to what the others read.
@@ -254,7 +185,7 @@ class rewriter {
       served_.insert({r->node, r->input});
     }
     hurry(b, stored);
-    ++result_.stashes;
+    ++stashes_;
   }
 
   void apply_block(const stashed_block& b, const block_choice& choice) {
@@ -275,7 +206,7 @@ class rewriter {
     for (const stash_reader* r : readers)
       serve(*r, b, choice, back, stored + ":1", tensor);
     hurry(b, stored);
-    ++result_.stashes;
+    ++stashes_;
   }
 
   void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
@@ -339,11 +270,12 @@ class rewriter {
   const graph_view& graph_;
   const step& step_;
   const control_flow& flow_;
+  const std::vector<int> position_;  // in the topological order
+  edited_graph edited_;
+  int stashes_ = 0;
+  std::set<std::string> moved_;  // rewritten::moved
   std::unique_ptr<host_moves> moves_;
-  rewritten result_;
   std::map<int, std::vector<int>> masks_;  // who waits for one
-  std::vector<int> position_;              // in the topological order
-  unused_names names_;
   std::set<std::pair<int, int>> served_;
   std::map<source, std::string> turns_;
   std::map<source, std::string> dims_of_;                     // by view
@@ -355,24 +287,9 @@ class rewriter {
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& analysis,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,
                   const std::vector<int>& op_nodes) {
-  rewriter r({original, 0, {}}, graph, analysis, flow);
+  rewriter r(original, graph, analysis, flow);
   r.apply(chosen, ordered, op_nodes);
   return r.take();
-}
-
-rewritten refuse(const GraphDef& original, const graph_view& graph, const step& analysis,
-                 const control_flow& flow, const std::string& message) {
-  rewriter r({original, 0, {}}, graph, analysis, flow);
-  r.refuse(message);
-  return r.take();
-}
-
-bool count_samples(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
-                   const control_flow& flow, rewritten* result) {
-  rewriter r(std::move(*result), graph, analysis, flow);
-  const bool found = r.count_samples(sizes);
-  *result = r.take();
-  return found;
 }
 
 }  // namespace stash_tf

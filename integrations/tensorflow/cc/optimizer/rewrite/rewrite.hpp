@@ -34,13 +34,4 @@ rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,
                   const std::vector<int>& op_nodes);
 
-/// Adds to `result`, which is what rewrite() gave or only a copy of the original, an op that counts the
-/// samples of an execution. False, and nothing is added, if no tensor of the step tells them.
-bool count_samples(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
-                   const control_flow& flow, rewritten* result);
-
-/// The graph as it is, but for an op that fails with this message before any variable is written.
-rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                 const control_flow& flow, const std::string& message);
-
 }  // namespace stash_tf

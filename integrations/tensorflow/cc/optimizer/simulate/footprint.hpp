@@ -15,6 +15,8 @@
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/plan/choices.hpp"
+#include "optimizer/simulate/ready_order.hpp"
+#include "optimizer/simulate/simulated_memory.hpp"
 
 namespace stash_tf {
 
@@ -26,46 +28,6 @@ struct footprint {
   /// Tensors whose encoded values are there at the peak though all of their decoders have run: their last
   /// readers want bits alone.
   std::vector<std::string> kept_for_bits;
-};
-
-/// Which node of the backward pass goes first where several could.
-enum class backward_order {
-  as_executor,  ///< as TensorFlow does it
-  frees_first,  ///< what lets memory fall, the most first; else as it is
-  /// What lets memory grow the least; of equal ones, what is read first. So terms of a sum come in the order
-  /// of their additions: those of later ones would lie there until the earlier ones are done.
-  least_growth,
-  least_growth_read_last,  ///< the same, but what is read last: what it is read with may take more memory
-  below_bound,  ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
-};
-
-/// Which node of the forward pass does.
-enum class forward_order {
-  as_executor,   ///< as TensorFlow does it: of branches, one layer of each after the other
-  least_growth,  ///< what lets memory grow the least: one branch after the other, where their maps are
-                 ///< encoded
-  least_growth_with_backward,  ///< the same, but what is ready of the backward pass need not wait
-  /// As least_growth, but what the backward pass reads waits for what it does not: of a network that is
-  /// trained and one that tells it what to say, the second one goes first, since little stays in memory after
-  /// it.
-  least_growth_kept_last,
-  most_growth,  ///< the worst that threads, or the order in which TensorFlow finds who is ready, could make
-                ///< of it
-};
-
-struct run_order {
-  backward_order backward = backward_order::as_executor;
-  forward_order forward = forward_order::as_executor;
-  std::int64_t bound = 0;  ///< bytes, for backward_order::below_bound
-};
-
-/// A node in the order of the simulation.
-struct simulated_op {
-  int node = -1;
-  /// Bytes of new memory, with workspace; also where only this order lets it write over an input.
-  std::int64_t takes = 0;
-  std::int64_t holds = 0;  ///< the largest of its inputs and outputs
-  std::int64_t live = 0;   ///< all that is there while it runs, with workspace
 };
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,
