@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend.hpp"
 #include "encoders/device/device_memory.hpp"
 #include "simt/recording.hpp"
 #include "simt/simt.hpp"
@@ -282,8 +281,7 @@ class emulated_memory final : public memory_calls {
 };
 
 constinit const emulated_memory memory_of_emulator;
-constinit const kernels::device_kernels kernels_of_emulator;
-constinit const backend emulator{&memory_of_emulator, &kernels_of_emulator};
+const backend emulator{&memory_of_emulator, &built_kernels()};
 [[maybe_unused]] const bool registered = (register_backend(&emulator), true);
 
 }  // namespace

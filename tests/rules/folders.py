@@ -31,7 +31,7 @@ FOLDERS = {
     "src/encoders/pooling": Folder("max pooling, with and without ReLU",
                                    (API, *CHECKS, "src/encoders/format", "src/encoders/device", "src/encoders/layers")),
     "src/encoders/simd": Folder("the same loops in Highway, once per instruction set", (API, *CHECKS, "src/encoders/format")),
-    "src/encoders/device": Folder("what a device back end implements, and a null one", (API, *CHECKS)),
+    "src/encoders/device": Folder("what a device back end implements, and which one there is", (API, *CHECKS)),
     "src/planner": Folder("`plan.hpp`, and what joins the layers below: plan, sweep, explain",
                           (API, PUBLIC_CALL, MESSAGE, "src/planner/**")),
     "src/planner/graph": Folder("graph of a training step, needs, machines and costs", (API, MESSAGE, PLAN)),

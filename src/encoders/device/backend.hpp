@@ -28,6 +28,9 @@ const backend* registered_backend() noexcept;
 /// be used.
 void check_available(std::string_view function);
 
+/// The kernels that this program was built with, for nvcc or for the emulator. Defined with them.
+const kernel_calls& built_kernels() noexcept;
+
 /// Of the back end that check_available() has found.
 inline const kernel_calls& kernels() noexcept {
   return *registered_backend()->kernels;

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend.hpp"
+
+#include "encoders/device/backend.hpp"
+
+namespace stash::detail::device {
+
+const kernel_calls& built_kernels() noexcept {
+  static constinit const kernels::device_kernels all;
+  return all;
+}
+
+}  // namespace stash::detail::device
