@@ -13,6 +13,7 @@
 #include "common/divisor.hpp"
 #include "common/elements.hpp"
 #include "common/tuning.hpp"
+#include "pool/pool_geometry.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -23,10 +24,8 @@ using tuning::pool_threads;
 template <class Bits>
 inline constexpr unsigned vec16_elements = 16 / sizeof(Bits);
 
-/// Depth, rows or columns of a layer.
-struct window_axis {
-  std::int64_t in, out;
-  std::int64_t kernel, stride, pad, dilation;
+/// Depth, rows or columns of a layer, and what positions in it are divided by.
+struct window_axis : pool_axis {
   divisor by_in, by_out, by_kernel, by_stride, by_dilation;
 };
 

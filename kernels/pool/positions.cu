@@ -11,7 +11,7 @@ namespace {
 
 pool_job job_of(const shape& y, const shape& x, const pool_window& window) {
   pool_job job{};
-  set_axes(job, x, y, window);
+  set_axes(job, geometry_of(x, y, window));
   const std::int64_t channels = window.layout == pool_layout::channels_first ? 1 : x.inner();
   job.channels = static_cast<std::uint64_t>(channels);
   job.by_units = divisor_of(std::max<std::int64_t>(channels, 1));
