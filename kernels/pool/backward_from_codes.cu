@@ -69,8 +69,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const encoded_
   switch (call.strategy) {
     case pool_strategy::one_value:
     case pool_strategy::one_value_of_long:
-    case pool_strategy::eight_channels:
-      return backward_general(call, dy, source, dx);
+      return backward_one_value(call, dy, source, dx);
+    case pool_strategy::scatter:
+      return backward_scatter(call, dy, source, dx);
     case pool_strategy::disjoint:
       return backward_disjoint(call, dy, source, dx);
     case pool_strategy::pairs:
@@ -92,7 +93,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const encoded_
       return plane ? coded_pixel_tiles(call, dy, plane_argmaxes{source}, dx)
                    : coded_pixel_tiles(call, dy, source, dx);
     case pool_strategy::pixel_tiles:
-      break;  // finds argmaxes again
+    case pool_strategy::walk:
+    case pool_strategy::eight_channels:
+      break;  // of other passes
   }
 }
 

@@ -24,8 +24,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const searched
   switch (call.strategy) {
     case pool_strategy::one_value:
     case pool_strategy::one_value_of_long:
-    case pool_strategy::eight_channels:
-      return backward_general(call, dy, source, dx);
+      return backward_one_value(call, dy, source, dx);
+    case pool_strategy::scatter:
+      return backward_scatter(call, dy, source, dx);
     case pool_strategy::disjoint:
       return backward_disjoint(call, dy, source, dx);
     case pool_strategy::pairs:
@@ -43,7 +44,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const searched
     case pool_strategy::pixels:
     case pool_strategy::packed_pixels:
     case pool_strategy::coded_pixel_tiles:
-      break;  // read codes
+    case pool_strategy::walk:
+    case pool_strategy::eight_channels:
+      break;  // of other passes
   }
 }
 

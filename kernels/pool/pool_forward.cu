@@ -6,6 +6,7 @@
 #include "pool/nchw/pool_nchw_grids.hpp"
 #include "pool/nchw/pool_vec16_forward.hpp"
 #include "pool/nhwc/pool_last_forward.hpp"
+#include "pool/pool_walk.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -24,10 +25,44 @@ struct forward_pass {
   }
 };
 
-void general(const forward_pass& pass) {
-  const std::uint64_t units = padded_values(pass.call, pass.planes) / width_of(pass.call.strategy);
-  with_general_kernel(pass.call, [&](auto bits, auto width, auto p) {
-    pass.run(pool_blocks(units), pool_threads, pool_forward<decltype(bits), width, decltype(p)>);
+void one_value(const forward_pass& pass) {
+  const std::uint64_t units = padded_values(pass.call, pass.planes);
+  with_positions(pass.call, [&](auto bits, auto p) {
+    pass.run(pool_blocks(units), pool_threads, pool_forward<decltype(bits), 1, decltype(p)>);
+  });
+}
+
+void eight_channels(const forward_pass& pass) {
+  const std::uint64_t units = padded_values(pass.call, pass.planes) / group_elements;
+  with_element(pass.call.type, [&](auto bits) {
+    pass.run(pool_blocks(units), pool_threads, pool_forward<decltype(bits), group_elements, std::int32_t>);
+  });
+}
+
+void walk(const forward_pass& pass) {
+  const pool_geometry& g = pass.call.layer;
+  const scatter_axes axes = scatter_axes_of(g);
+  const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
+  const std::int64_t others = g.samples * g.channels * axes.middle.out * axes.inner.out, ring = span_of(axes.outer);
+  const auto enough = static_cast<std::int64_t>(enough_tiles());
+  std::int64_t segments = parts(axes.outer.out, tuning::walk_windows);
+  while (others * segments < enough && parts(axes.outer.out, 2 * segments) * axes.outer.stride >= 2 * ring)
+    segments *= 2;
+  const std::int64_t outer = parts(axes.outer.out, segments);
+  segments = parts(axes.outer.out, outer);
+  const walk_grid grid{divisor_of(axes.inner.out),
+                       divisor_of(axes.middle.out),
+                       divisor_of(segments),
+                       static_cast<std::int32_t>(ring),
+                       static_cast<std::int32_t>(axes.outer.stride % ring),
+                       static_cast<std::int32_t>(outer),
+                       static_cast<std::uint64_t>(others * segments)};
+  const std::uint64_t padding = padded_values(pass.call, pass.planes) - pass.call.job.y_units;
+  const std::uint64_t blocks = (grid.units + padding + walk_threads - 1) / walk_threads;
+  with_element(pass.call.type, [&](auto bits) {
+    const auto kernel =
+        has_slices(g) ? pool_forward_walk<decltype(bits), true> : pool_forward_walk<decltype(bits), false>;
+    pass.run(blocks, walk_threads, kernel, grid);
   });
 }
 
@@ -99,8 +134,11 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
   switch (call.strategy) {
     case pool_strategy::one_value:
     case pool_strategy::one_value_of_long:
+      return one_value(pass);
     case pool_strategy::eight_channels:
-      return general(pass);
+      return eight_channels(pass);
+    case pool_strategy::walk:
+      return walk(pass);
     case pool_strategy::pairs:
       return pairs(pass);
     case pool_strategy::cubes:
@@ -113,11 +151,12 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
       return halo_tiles(pass);
     case pool_strategy::pixels:
       return pixels(pass);
+    case pool_strategy::scatter:
     case pool_strategy::disjoint:
     case pool_strategy::packed_pixels:
     case pool_strategy::pixel_tiles:
     case pool_strategy::coded_pixel_tiles:
-      break;  // of the backward pass
+      break;  // of backward passes
   }
 }
 

@@ -20,16 +20,12 @@ void with_window(const pool_call& call, const Body& body) {
   body(three{}, std::integral_constant<unsigned, 1>{});
 }
 
-/// Calls body(zero of the element's bits, width, zero of the type of positions) for the strategies that take
-/// any windows.
+/// Calls body(zero of the element's bits, zero of the type of positions) for kernels of one value.
 template <class Body>
-void with_general_kernel(const pool_call& call, const Body& body) {
+void with_positions(const pool_call& call, const Body& body) {
   with_element(call.type, [&](auto bits) {
-    using one = std::integral_constant<unsigned, 1>;
-    using eight = std::integral_constant<unsigned, group_elements>;
-    if (call.strategy == pool_strategy::eight_channels) return body(bits, eight{}, std::int32_t{});
-    if (call.strategy == pool_strategy::one_value) return body(bits, one{}, std::int32_t{});
-    body(bits, one{}, std::int64_t{});
+    if (call.strategy == pool_strategy::one_value) return body(bits, std::int32_t{});
+    body(bits, std::int64_t{});
   });
 }
 

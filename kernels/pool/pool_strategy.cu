@@ -3,6 +3,7 @@
 
 #include "pool/nchw/pool_halo_shape.hpp"
 #include "pool/nhwc/pool_pixel_shape.hpp"
+#include "pool/pool_scatter_shape.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -80,15 +81,30 @@ bool in_halo_tiles(const pool_geometry& g, pool_source source) {
                           source == pool_source::x) > 0;
 }
 
+/// Whether windows have codes of a byte, and few enough positions along the axis that threads go along.
+bool in_walks(const pool_geometry& g) {
+  constexpr std::int64_t most_of_half_a_byte = 16, most_of_a_byte = 256;
+  const std::int64_t taps = g.depth.kernel * g.rows.kernel * g.columns.kernel;
+  return taps > most_of_half_a_byte && taps <= most_of_a_byte &&
+         span_of(scatter_axes_of(g).outer) <= tuning::walk_positions;
+}
+
+/// What takes any map.
+pool_strategy choose_for_any(const pool_geometry& g, pool_source source) {
+  if (!has_values(g)) return pool_strategy::one_value;
+  if (source == pool_source::forward) return in_walks(g) ? pool_strategy::walk : pool_strategy::one_value;
+  return scatter_shape_of(scatter_axes_of(g)).fits() ? pool_strategy::scatter : pool_strategy::one_value;
+}
+
 pool_strategy choose_for_planes(const pool_geometry& g, pool_source source) {
   using enum pool_strategy;
-  if (source == pool_source::codes_and_tiles) return one_value;
+  if (source == pool_source::codes_and_tiles) return choose_for_any(g, source);
   if (in_halves(g) && g.depth.kernel <= 2) return g.depth.kernel == 1 ? pairs : cubes;
-  if (!in_small_squares(g) || !has_values(g)) return one_value;
+  if (!in_small_squares(g) || !has_values(g)) return choose_for_any(g, source);
   if (in_vec16s(g) && source != pool_source::codes_and_values) return vec16;
   if (in_column_tiles(g) && source != pool_source::codes_and_values && source != pool_source::codes_and_bits)
     return column_tiles;
-  return in_halo_tiles(g, source) ? halo_tiles : one_value;
+  return in_halo_tiles(g, source) ? halo_tiles : choose_for_any(g, source);
 }
 
 /// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
@@ -128,7 +144,8 @@ pool_strategy choose_for_pixels(const pool_geometry& g, pool_source source) {
   const bool squares = in_small_squares(g) && has_values(g), nine = squares && g.columns.kernel == 3;
   switch (source) {
     case pool_source::forward:
-      return squares && in_pixel_pairs(g) ? pixels : eight_channels;
+      if (squares && in_pixel_pairs(g)) return pixels;
+      return has_values(g) && in_walks(g) ? walk : eight_channels;
     case pool_source::x:
       if (nine && in_pixel_tiles(g, false)) return pixel_tiles;
       break;
@@ -142,21 +159,23 @@ pool_strategy choose_for_pixels(const pool_geometry& g, pool_source source) {
     case pool_source::codes_and_tiles:
       break;
   }
-  return covered(g) ? disjoint : eight_channels;
+  return covered(g) ? disjoint : choose_for_any(g, source);
 }
 
 }  // namespace
 
 pool_strategy choose(const pool_geometry& layer, pool_source source) {
   if (!fits_32_bits(layer)) return pool_strategy::one_value_of_long;
-  if (!layer.aligned) return pool_strategy::one_value;
+  if (!layer.aligned) return choose_for_any(layer, source);
   if (layer.layout == pool_layout::channels_first) return choose_for_planes(layer, source);
-  return layer.channels % group_values == 0 ? choose_for_pixels(layer, source) : pool_strategy::one_value;
+  return layer.channels % group_values == 0 ? choose_for_pixels(layer, source) : choose_for_any(layer, source);
 }
 
 const char* to_string(pool_strategy strategy) {
   constexpr const char* names[] = {"one_value",
                                    "one_value_of_long",
+"scatter",
+"walk",
                                    "eight_channels",
                                    "disjoint",
                                    "pairs",
@@ -175,6 +194,8 @@ unsigned width_of(pool_strategy strategy) {
   switch (strategy) {
     case pool_strategy::one_value:
     case pool_strategy::one_value_of_long:
+    case pool_strategy::scatter:
+    case pool_strategy::walk:
     case pool_strategy::vec16:
     case pool_strategy::column_tiles:
     case pool_strategy::halo_tiles:

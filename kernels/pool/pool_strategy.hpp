@@ -12,8 +12,10 @@ namespace stash::kernels {
 enum class pool_strategy : std::uint8_t {
   one_value,          ///< a thread has one value of any map
   one_value_of_long,  ///< the same where positions in an axis need 64 bits
-  eight_channels,     ///< NHWC, any windows: a thread has eight channels of a pixel
-  disjoint,           ///< the same of windows that cover x without a rest: threads of windows write dx
+  scatter,            ///< any windows, backward: a thread has a tile of dx
+  walk,               ///< windows of more than 16 taps, forward: a thread has a column of them
+  eight_channels,     ///< NHWC, any windows, forward: a thread has eight channels of a pixel
+  disjoint,           ///< NHWC, backward, windows that cover x without a rest: the same
   pairs,              ///< NCHW, 2 x 2 with stride 2, whole vec16s
   cubes,              ///< NCHW, 2 x 2 x 2 with stride 2, whole vec16s
   vec16,              ///< NCHW, 3 x 3 with stride 2, whole vec16s

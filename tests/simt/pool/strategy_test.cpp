@@ -46,10 +46,6 @@ pool_geometry of_16_bits(pool_geometry g) {
   g.element_bytes = 2;
   return g;
 }
-pool_geometry unaligned(pool_geometry g) {
-  g.aligned = false;
-  return g;
-}
 
 struct row {
   const char* map;
@@ -63,36 +59,41 @@ std::vector<row> rows() {
   const char* const any = "NCHW, rows of any length";
   const char* const eights = "NHWC, channels in groups of eight";
   return {
-      {whole, "2x2 of stride 2", layer(first, axis(64, 2, 2)), "pairs pairs pairs pairs one_value pairs"},
-      {whole, "2x2x2 of stride 2", volume(first, axis(32, 2, 2)), "cubes cubes cubes cubes one_value cubes"},
+      {whole, "2x2 of stride 2", layer(first, axis(64, 2, 2)), "pairs pairs pairs pairs scatter pairs"},
+      {whole, "2x2x2 of stride 2", volume(first, axis(32, 2, 2)), "cubes cubes cubes cubes scatter cubes"},
       {whole, "3x3 of stride 2, two columns of x for each window", layer(first, axis(112, 3, 2, 1)),
-       "vec16 vec16 vec16 halo_tiles one_value vec16"},
+       "vec16 vec16 vec16 halo_tiles scatter vec16"},
       {whole, "3x3 of stride 1 around each element", layer(first, axis(28, 3, 1, 1)),
-       "column_tiles column_tiles halo_tiles halo_tiles one_value column_tiles"},
+       "column_tiles column_tiles halo_tiles halo_tiles scatter column_tiles"},
       {any, "2x2 of stride 2", layer(first, axis(13, 2, 2)),
-       "halo_tiles halo_tiles halo_tiles halo_tiles one_value halo_tiles"},
+       "halo_tiles halo_tiles halo_tiles halo_tiles scatter halo_tiles"},
       {any, "3x3 of stride 2, padding of at most one", layer(first, axis(55, 3, 2)),
-       "halo_tiles halo_tiles halo_tiles halo_tiles one_value halo_tiles"},
+       "halo_tiles halo_tiles halo_tiles halo_tiles scatter halo_tiles"},
       {any, "3x3 of stride 1 around each element", layer(first, axis(35, 3, 1, 1)),
-       "halo_tiles halo_tiles halo_tiles halo_tiles one_value halo_tiles"},
+       "halo_tiles halo_tiles halo_tiles halo_tiles scatter halo_tiles"},
       {eights, "2x2 of stride 2", layer(last, axis(56, 2, 2)),
        "pixels disjoint disjoint disjoint disjoint disjoint"},
       {eights, "2x2 of stride 2, a rest of x", layer(last, axis(55, 2, 2)),
-       "pixels eight_channels eight_channels eight_channels eight_channels eight_channels"},
+       "pixels scatter scatter scatter scatter scatter"},
       {eights, "2x2x2 of stride 2", volume(last, axis(32, 2, 2)),
        "eight_channels disjoint disjoint disjoint disjoint disjoint"},
       {eights, "3x3 of stride 2", layer(last, axis(112, 3, 2, 1)),
-       "pixels pixels pixels eight_channels eight_channels pixel_tiles"},
+       "pixels pixels pixels scatter scatter pixel_tiles"},
       {eights, "3x3 of stride 2, 16 bits", of_16_bits(layer(last, axis(112, 3, 2, 1))),
-       "pixels packed_pixels packed_pixels eight_channels eight_channels pixel_tiles"},
+       "pixels packed_pixels packed_pixels scatter scatter pixel_tiles"},
       {eights, "3x3 of stride 1", layer(last, axis(28, 3, 1, 1)),
-       "pixels coded_pixel_tiles coded_pixel_tiles eight_channels eight_channels pixel_tiles"},
-      {eights, "others", layer(last, axis(28, 5, 1, 2)),
-       "eight_channels eight_channels eight_channels eight_channels eight_channels eight_channels"},
-      {"NCHW", "others", layer(first, axis(28, 5, 1, 2)),
+       "pixels coded_pixel_tiles coded_pixel_tiles scatter scatter pixel_tiles"},
+      {eights, "others of up to 16 taps", layer(last, axis(28, 3, 3)),
+       "eight_channels scatter scatter scatter scatter scatter"},
+      {"any", "others of up to 16 taps", layer(first, axis(28, 3, 1, 2, 2)),
+       "one_value scatter scatter scatter scatter scatter"},
+      {"", "others of up to 256 taps", layer(first, axis(28, 5, 1, 2)),
+       "walk scatter scatter scatter scatter scatter"},
+      {"", "others of more taps, or longer", layer(first, axis(200, 3, 1, 0, 50)),
        "one_value one_value one_value one_value one_value one_value"},
-      {"NHWC, other channels; not aligned", "any", unaligned(layer(last, axis(28, 3, 2, 1))),
-       "one_value one_value one_value one_value one_value one_value"},
+      {"", "the same beyond 32 bits", layer(first, axis(std::int64_t{1} << 30, 3, 2)),
+       "one_value_of_long one_value_of_long one_value_of_long one_value_of_long one_value_of_long "
+       "one_value_of_long"},
   };
 }
 
