@@ -23,6 +23,7 @@ namespace {
 
 using stash_test::pool_form;
 using stash_test::pool_forms;
+using stash_test::pool_forms_of_many_taps;
 
 constexpr execution_context device{memory_space::device};
 constexpr std::int64_t elements = 2 * 8 * 8 * 80;  // two blocks of tiles
@@ -257,7 +258,9 @@ class device_non_owning_pooling : public device_non_owning {
 INSTANTIATE_TEST_SUITE_P(types, device_non_owning_pooling, testing::ValuesIn(types), type_name);
 
 TEST_P(device_non_owning_pooling, max_pool) {
-  for (const pool_form& f : pool_forms()) {
+  std::vector<pool_form> forms = pool_forms(), many = pool_forms_of_many_taps();
+  forms.insert(forms.end(), many.begin(), many.end());
+  for (const pool_form& f : forms) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
     const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);
