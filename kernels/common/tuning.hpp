@@ -89,7 +89,7 @@ inline constexpr unsigned scatter_threads = 64, scatter_values = 160, scatter_bl
 /// Positions of the axis that a thread goes along, at most.
 inline constexpr unsigned scatter_rows = 64;
 /// The same forward: maxima of so many positions of a thread, and windows that it makes at most.
-inline constexpr unsigned walk_threads = 128, walk_positions = 32, walk_blocks = 8, walk_windows = 64;
+inline constexpr unsigned walk_threads = 128, walk_positions = 32, walk_blocks = 6, walk_windows = 64;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

@@ -26,8 +26,8 @@ struct scatter_grid {
   std::uint64_t units;                ///< threads
 };
 
-/// For each code, where its tap lies from the first one: two words. The lowest bytes of the first are
-/// distances along the inner and the middle axis; the other is a distance in shared memory.
+/// For each code, where its tap lies from the first one: two words. The lower bytes of the first are
+/// distances along the inner, the middle and the outer axis; the other is a distance in shared memory.
 struct scatter_target {
   static constexpr unsigned codes = 256;
   static constexpr std::uint32_t corrupt = 0x80000000U;
@@ -52,7 +52,7 @@ STASH_DEVICE void fill_targets(const pool_job& job, const scatter_grid& grid, ve
     const std::uint32_t z = steps(outer, rest);
     const bool is_tap = rest < static_cast<std::uint32_t>(outer.kernel);
     const std::uint32_t bytes = (z * slot + y * row + x) * scatter_threads * sizeof(float);
-    targets[code] = {{is_tap ? x | y << 8 : scatter_target::none, bytes}};
+    targets[code] = {{is_tap ? x | y << 8 | z << 16 : scatter_target::none, bytes}};
   }
 }
 
@@ -60,14 +60,6 @@ STASH_DEVICE void fill_targets(const pool_job& job, const scatter_grid& grid, ve
 STASH_DEVICE window_range<std::int32_t> windows_over(const window_axis& a, std::int32_t begin,
                                                      std::int32_t count) {
   return {windows_at<std::int32_t>(a, begin).first, windows_at<std::int32_t>(a, begin + count - 1).last};
-}
-
-/// Windows [first, last) of an axis all of whose taps lie in x.
-STASH_DEVICE window_range<std::int32_t> whole_windows(const window_axis& a) {
-  const auto pad = static_cast<std::int32_t>(a.pad), stride = static_cast<std::int32_t>(a.stride);
-  const std::int32_t span = static_cast<std::int32_t>((a.kernel - 1) * a.dilation) + 1;
-  const std::int32_t last = static_cast<std::int32_t>(a.in) + pad - span;
-  return {divided(pad + stride - 1, a.by_stride), last < 0 ? 0 : divided(last, a.by_stride) + 1};
 }
 
 /// Argmaxes of a row of windows, one after the other, in a channel of a sample.
@@ -102,10 +94,15 @@ class argmax_row<Bits, encoded_argmaxes> {
   }
   STASH_DEVICE argmaxes<1> next(const map_position<std::int32_t>& o) {
     argmaxes<1> w;
-    w.tap[0] = std::uint32_t{*at_} >> shift_ & mask_;
-    shift_ += step_;
-    at_ += shift_ / 8;
-    shift_ %= 8;
+    w.tap[0] = *at_;
+    if (mask_ == 0xff) {
+      at_ += job_.channels;
+    } else {
+      w.tap[0] = w.tap[0] >> shift_ & mask_;
+      shift_ += step_;
+      at_ += shift_ / 8;
+      shift_ %= 8;
+    }
     w.pass = w.tap[0] == none_ ? 0 : 1;
     if (source_.passing > pass_source::code) w.pass = passing_bits<Bits, 1>(job_, source_, o);
     return w;
@@ -148,7 +145,6 @@ class scatter_tile {
     inners_ = rest(job.columns, inner_, grid.inner);
     middles_ = Deep ? rest(job.rows, middle_, grid.middle) : 1;
     end_ = begin_ + rest(outer(), begin_, grid.outer);
-    whole_ = whole_windows(job.columns);
   }
 
   /// Whether a code is corrupt.
@@ -160,10 +156,6 @@ class scatter_tile {
     const auto over = windows_over(a, begin_, end_ - begin_);
     const auto inners = windows_over(job_.columns, inner_, inners_);
     const auto middles = Deep ? windows_over(job_.rows, middle_, middles_) : window_range<std::int32_t>{0, 1};
-    const auto outer_whole = whole_windows(a), middle_whole = whole_windows(job_.rows);
-    const auto is_whole = [](const window_range<std::int32_t>& whole, std::int32_t window) {
-      return window >= whole.first && window < whole.last;
-    };
     at_ = over.first * static_cast<std::int32_t>(a.stride) - static_cast<std::int32_t>(a.pad);
     if (at_ > begin_) at_ = begin_;
     STASH_NO_UNROLL
@@ -171,12 +163,11 @@ class scatter_tile {
       leave(z * static_cast<std::int32_t>(a.stride) - static_cast<std::int32_t>(a.pad));
       STASH_NO_UNROLL
       for (std::int32_t y = middles.first; y < middles.last; ++y) {
-        const bool whole = is_whole(outer_whole, z) && (!Deep || is_whole(middle_whole, y));
-        add_row(z, y, inners, whole);
+        add_row(z, y, inners);
       }
     }
     leave(end_);
-    return corrupt_;
+    return corrupt_ != 0;
   }
 
  private:
@@ -240,9 +231,8 @@ class scatter_tile {
     }
   }
 
-  /// Adds the gradients of a row of windows. `whole`: along the other axes all of their taps lie in x.
-  STASH_DEVICE void add_row(std::int32_t z, std::int32_t y, const window_range<std::int32_t>& windows,
-                            bool whole) {
+  /// Adds the gradients of a row of windows.
+  STASH_DEVICE void add_row(std::int32_t z, std::int32_t y, const window_range<std::int32_t>& windows) {
     map_position<std::int32_t> o;
     o.sample = sample_;
     o.channel = channel_;
@@ -250,41 +240,52 @@ class scatter_tile {
     o.y = Deep ? y : z;
     o.x = windows.first;
     o.pixel = pixel_of(o.z, o.y, o.x, job_.depth.out, job_.rows.out, job_.columns.out);
-    const auto step = static_cast<std::int32_t>(job_.columns.stride);
-    // Of the first tap, from the tile's first element.
-    const std::int32_t row = Deep ? y * static_cast<std::int32_t>(job_.rows.stride) -
-                                        static_cast<std::int32_t>(job_.rows.pad) - middle_
-                                  : 0;
-    std::int32_t column = o.x * step - static_cast<std::int32_t>(job_.columns.pad) - inner_;
-    const std::int32_t row_bytes = grid_.inner * stride * static_cast<std::int32_t>(sizeof(float));
-    const std::int32_t ring_bytes = grid_.ring * middle_length() * row_bytes;
-    std::int32_t bytes = (slot_ * middle_length() + row) * row_bytes +
-                         column * stride * static_cast<std::int32_t>(sizeof(float));
+    // First taps.
+    const auto origin = [](const window_axis& a, std::int32_t window) {
+      return window * static_cast<std::int32_t>(a.stride) - static_cast<std::int32_t>(a.pad);
+    };
+    const std::int32_t outer_at = origin(outer(), z), middle_at = Deep ? origin(job_.rows, y) : 0;
+    std::int32_t at = origin(job_.columns, o.x);
+    // Left to itself, the compiler computes these for every window.
+    const auto held = [](std::int32_t n) {
+      return static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(n)));
+    };
+    constexpr auto element_bytes = stride * static_cast<std::int32_t>(sizeof(float));
+    const std::int32_t row_bytes = grid_.inner * element_bytes;
+    const std::int32_t ring_bytes = held(grid_.ring * middle_length() * row_bytes);
+    const std::int32_t step = held(static_cast<std::int32_t>(job_.columns.stride));
+    std::int32_t bytes = (slot_ * middle_length() + (Deep ? middle_at - middle_ : 0)) * row_bytes +
+                         (at - inner_) * element_bytes;
     const Bits* from = dy_ + o.pixel * job_.y_pitch + channel_;
     argmax_row<Bits, Source> argmaxes_of_row(job_, source_, o);
     STASH_NO_UNROLL
     for (; o.x < windows.last; ++o.x) {
       const argmaxes<1> w = argmaxes_of_row.next(o);
       const vector8 target = targets_[w.tap[0] & 0xff];
+      const auto distance = [&](unsigned axis) { return target.word[0] >> 8 * axis & 0xff; };
+      const std::uint32_t x = static_cast<std::uint32_t>(at) + distance(0);
+      const std::uint32_t in_rows = Deep ? static_cast<std::uint32_t>(middle_at) + distance(1) : 0;
       const bool pass = w.pass != 0;
       if constexpr (std::is_base_of_v<encoded_argmaxes, Source>) {
-        const bool all_in_x = whole && o.x >= whole_.first && o.x < whole_.last;
-        if (!all_in_x) {
-          corrupt_ = corrupt_ || any_outside(job_, source_, w, o);
-        } else if (pass || !source_.tap_needs_pass) {
-          corrupt_ = corrupt_ || (target.word[0] & scatter_target::corrupt) != 0;
-        }
+        const std::uint32_t in_outer = static_cast<std::uint32_t>(outer_at) + distance(2);
+        const auto outside = [](const window_axis& a, std::uint32_t position) {
+          return position >= static_cast<std::uint32_t>(a.in) ? 1U : 0U;
+        };
+        const std::uint32_t anywhere = target.word[0] >> 31 | outside(job_.columns, x) |
+                                       outside(outer(), in_outer) | (Deep ? outside(job_.rows, in_rows) : 0);
+        corrupt_ |= pass || !source_.tap_needs_pass ? anywhere : 0;
       }
-      const std::uint32_t x = static_cast<std::uint32_t>(column) + (target.word[0] & 0xff);
-      const std::uint32_t in_rows = Deep ? static_cast<std::uint32_t>(row) + (target.word[0] >> 8 & 0xff) : 0;
-      if (pass && x < static_cast<std::uint32_t>(inners_) && in_rows < static_cast<std::uint32_t>(middles_)) {
+      const auto among = [](std::uint32_t position, std::int32_t first, std::int32_t count) {
+        return position - static_cast<std::uint32_t>(first) < static_cast<std::uint32_t>(count);
+      };
+      if (pass && among(x, inner_, inners_) && (!Deep || among(in_rows, middle_, middles_))) {
         std::int32_t to = bytes + static_cast<std::int32_t>(target.word[1]);
-        if (to >= ring_bytes) to -= ring_bytes;
+        to -= to >= ring_bytes ? ring_bytes : 0;
         float& sum = *reinterpret_cast<float*>(reinterpret_cast<std::uint8_t*>(sums_) + to);
         sum += to_f32(*from, job_.type);
       }
-      column += step;
-      bytes += step * stride * static_cast<std::int32_t>(sizeof(float));
+      at += step;
+      bytes += step * element_bytes;
       ++o.pixel;
       from += job_.y_pitch;
     }
@@ -301,8 +302,7 @@ class scatter_tile {
   std::int32_t inner_, middle_, begin_;  ///< the tile's first element
   std::int32_t inners_, middles_, end_;  ///< how many there are, and the end of the segment
   std::int32_t at_, slot_ = 0;           ///< the first position that has not left, and where its sums are
-  window_range<std::int32_t> whole_;     ///< windows of a row all of whose taps lie in x
-  bool corrupt_ = false;
+  std::uint32_t corrupt_ = 0;
 };
 
 /// pool_backward() by scattering. Grid: threads for all tiles of dx. `Deep`: there are slices.

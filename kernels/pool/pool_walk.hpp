@@ -24,20 +24,14 @@ struct walk_grid {
   std::uint64_t units;                ///< threads
 };
 
-/// The maximum of a window's taps at a position, for all threads of a block: its bits, and its number among
-/// those taps.
-struct walk_ring {
-  /// Added to the number where a tap is NaN.
-  static constexpr std::uint16_t care = 0x100;
-  std::uint32_t* values;
-  std::uint16_t* taps;
-};
+/// Added to the number of a position's maximum where one of its taps is NaN.
+inline constexpr std::uint32_t walk_care = 0x100;
 
 /// `Deep`: there are slices, through which threads go; else they go down rows.
 template <class Bits, bool Deep>
 class window_walk {
  public:
-  STASH_DEVICE window_walk(const pool_job& job, const walk_grid& grid, const void* x, const walk_ring& ring,
+  STASH_DEVICE window_walk(const pool_job& job, const walk_grid& grid, const void* x, vector8* ring,
                            std::uint64_t unit)
       : job_(job), grid_(grid), x_(static_cast<const Bits*>(x)), ring_(ring) {
     o_.channel = take_digit(unit, job.by_units);
@@ -49,6 +43,14 @@ class window_walk {
     o_.z = 0;
     columns_ = taps_in_map<std::int32_t>(job.columns, o_.x);
     rows_ = Deep ? taps_in_map<std::int32_t>(job.rows, o_.y) : tap_range<std::int32_t>{0, 1, 0};
+    const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+    const std::uint64_t row = length(job.columns.in) * job.x_pitch, slice = length(job.rows.in) * row;
+    x_step_ = length(job.columns.dilation) * job.x_pitch;
+    row_step_ = length(job.rows.dilation) * row;
+    outer_step_ = Deep ? slice : row;
+    // Of the first tap at position 0.
+    first_tap_ = x_ + o_.sample * length(job.depth.in) * slice + length(rows_.at) * row +
+                 length(columns_.at) * job.x_pitch + o_.channel;
   }
 
   /// Calls each(window, value, tap) for every window of the column.
@@ -61,6 +63,10 @@ class window_walk {
     std::int32_t origin = first_ * step - static_cast<std::int32_t>(a.pad);
     std::int32_t next = origin, next_slot = 0,
                  slot = 0;  // of the next position, and of the window's first one
+    (Deep ? o_.z : o_.y) = first_;
+    std::uint64_t pixel = first_pixel();
+    const std::uint64_t pixel_step =
+        static_cast<std::uint64_t>((Deep ? job_.rows.out : 1) * job_.columns.out);
     STASH_NO_UNROLL
     for (std::int32_t z = first_; z < last; ++z, origin += step) {
       (Deep ? o_.z : o_.y) = z;
@@ -74,30 +80,27 @@ class window_walk {
         if (next >= 0 && next < in) find(next, next_slot);
         if (++next_slot == grid_.ring) next_slot = 0;
       }
-      const tap_range<std::int32_t> taps = taps_in_map<std::int32_t>(a, z);
-      std::int32_t at = slot + taps.begin * gap;
-      if (at >= grid_.ring) at -= grid_.ring;
+      tap_range<std::int32_t> taps{0, static_cast<std::int32_t>(a.kernel), origin};
+      if (origin < 0 || origin + grid_.ring > in) taps = taps_in_map<std::int32_t>(a, z);
+      const std::int32_t begin = slot + taps.begin * gap;
+      const vector8* const at = ring_ + (begin >= grid_.ring ? begin - grid_.ring : begin) * threads;
+      const std::uint32_t number = static_cast<std::uint32_t>(taps.begin) * slice_taps();
       // The first one meets itself, which changes nothing.
-      float most = as_float(ring_.values[at * threads]);
-      std::uint32_t number = static_cast<std::uint32_t>(taps.begin) * slice_taps();
-      std::uint32_t most_tap = number + (ring_.taps[at * threads] & 0xffU), seen = 0;
-      STASH_NO_UNROLL
-      for (std::int32_t k = taps.begin; k < taps.end; ++k) {
-        const float rank = as_float(ring_.values[at * threads]);
-        const std::uint32_t tap = ring_.taps[at * threads];
-        seen |= tap;
-        const bool more = rank > most;
-        most = more ? rank : most;
-        most_tap = more ? number + tap : most_tap;
-        number += slice_taps();
-        at += gap;
-        if (at >= grid_.ring) at -= grid_.ring;
+      walk_maximum found{as_float(at->word[0]), number + (at->word[1] & 0xff), 0};
+      const std::int32_t count = taps.end - taps.begin;
+      if (count == 5) {
+        combine<5>(found, at, gap, number);
+      } else if (count == 3) {
+        combine<3>(found, at, gap, number);
+      } else {
+        combine_any(found, at, gap, number, count);
       }
-      maxima<1> best{{most}, {most_tap}};
+      maxima<1> best{{found.rank}, {found.tap}};
       std::uint32_t first_tap = static_cast<std::uint32_t>(taps.begin) * slice_taps() + first_of_slice();
-      if ((seen & walk_ring::care) != 0) first_tap = find_maxima<Bits, 1>(job_, x_, job_.x_pitch, o_, best);
+      if ((found.seen & walk_care) != 0) first_tap = find_maxima<Bits, 1>(job_, x_, job_.x_pitch, o_, best);
       if (relu) rectify_maxima<Bits, 1>(job_, first_tap, best);
-      each(pixel(), element_of<Bits>(best.rank[0]), best.tap[0]);
+      each(pixel, element_of<Bits>(best.rank[0]), best.tap[0]);
+      pixel += pixel_step;
       slot += grid_.step;
       if (slot >= grid_.ring) slot -= grid_.ring;
     }
@@ -115,7 +118,7 @@ class window_walk {
     return static_cast<std::uint32_t>(rows_.begin) * static_cast<std::uint32_t>(job_.columns.kernel) +
            static_cast<std::uint32_t>(columns_.begin);
   }
-  STASH_DEVICE std::uint64_t pixel() const {
+  STASH_DEVICE std::uint64_t first_pixel() const {
     const auto length = [](const window_axis& a) { return static_cast<std::uint64_t>(a.out); };
     const auto at = [](std::int32_t p) { return static_cast<std::uint64_t>(p); };
     return ((o_.sample * length(job_.depth) + at(o_.z)) * length(job_.rows) + at(o_.y)) *
@@ -123,45 +126,81 @@ class window_walk {
            at(o_.x);
   }
 
+  /// A window's maximum so far.
+  struct walk_maximum {
+    float rank;
+    std::uint32_t tap, seen;
+
+    STASH_DEVICE void see(const vector8& position, std::uint32_t number) {
+      const float other = as_float(position.word[0]);
+      const bool more = other > rank;
+      seen |= position.word[1];
+      rank = more ? other : rank;
+      tap = more ? number + position.word[1] : tap;
+    }
+  };
+  /// `gap` positions further in the ring.
+  STASH_DEVICE const vector8* further(const vector8* at, std::int32_t gap) const {
+    at += gap * threads;
+    return at >= ring_ + grid_.ring * threads ? at - grid_.ring * threads : at;
+  }
+  template <unsigned Count>
+  STASH_DEVICE void combine(walk_maximum& found, const vector8* at, std::int32_t gap,
+                            std::uint32_t number) const {
+    STASH_UNROLL
+    for (unsigned k = 0; k < Count; ++k, at = further(at, gap))
+      found.see(*at, number + k * slice_taps());
+  }
+  STASH_DEVICE void combine_any(walk_maximum& found, const vector8* at, std::int32_t gap,
+                                std::uint32_t number, std::int32_t count) const {
+    STASH_NO_UNROLL
+    for (; count > 0; --count, at = further(at, gap), number += slice_taps())
+      found.see(*at, number);
+  }
+
   /// The maximum at a position of x.
   STASH_DEVICE void find(std::int32_t position, std::int32_t slot) {
-    const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-    const std::int32_t z = Deep ? position : 0, y = Deep ? rows_.at : position;
-    const std::uint64_t first =
-        ((o_.sample * length(job_.depth.in) + length(z)) * length(job_.rows.in) + length(y)) *
-            length(job_.columns.in) +
-        length(columns_.at);
-    const std::uint64_t step = length(job_.columns.dilation) * job_.x_pitch;
-    const std::uint64_t row_step = length(job_.rows.dilation * job_.columns.in) * job_.x_pitch;
-    const Bits* row = x_ + first * job_.x_pitch + o_.channel;
-    std::uint32_t tap = first_of_slice(), row_tap = tap, best_tap = tap, sum = 0;
-    float best = rank_of(*row);
+    const Bits* row = first_tap_ + static_cast<std::uint64_t>(position) * outer_step_;
+    single_search<Bits> search;
+    std::uint32_t tap = first_of_slice();
+    search.begin(*row, tap);
     STASH_NO_UNROLL
     for (std::int32_t ky = rows_.begin; ky < rows_.end; ++ky) {
-      const Bits* from = row;
-      tap = row_tap;
-      for (std::int32_t kx = columns_.begin; kx < columns_.end; ++kx, ++tap, from += step) {
-        const Bits bits = *from;
-        sum = sum_of_words<Bits>(sum, bits);
-        const float rank = rank_of(bits);
-        const bool more = rank > best;
-        best = more ? rank : best;
-        best_tap = more ? tap : best_tap;
-      }
-      row += row_step;
-      row_tap += static_cast<std::uint32_t>(job_.columns.kernel);
+      see_row(search, row, tap);
+      row += row_step_;
+      tap += static_cast<std::uint32_t>(job_.columns.kernel);
     }
-    ring_.values[slot * threads] = as_bits(best);
-    ring_.taps[slot * threads] =
-        static_cast<std::uint16_t>(best_tap | (is_nan_sum<Bits>(sum) ? walk_ring::care : 0U));
+    const std::uint32_t care = search.needs_care() ? walk_care : 0U;
+    ring_[slot * threads] = {{as_bits(search.best), search.tap | care}};
+  }
+  /// Lets a row's taps compete. Of the usual numbers of them all loads are under way together.
+  STASH_DEVICE void see_row(single_search<Bits>& search, const Bits* from, std::uint32_t tap) const {
+    const std::int32_t count = columns_.end - columns_.begin;
+    if (count == 5) return see_taps<5>(search, from, tap);
+    if (count == 3) return see_taps<3>(search, from, tap);
+    STASH_NO_UNROLL
+    for (std::int32_t kx = 0; kx < count; ++kx, from += x_step_)
+      search.see(*from, tap + static_cast<std::uint32_t>(kx));
+  }
+  template <unsigned Count>
+  STASH_DEVICE void see_taps(single_search<Bits>& search, const Bits* from, std::uint32_t tap) const {
+    Bits taps[Count];
+    STASH_UNROLL
+    for (unsigned k = 0; k < Count; ++k, from += x_step_)
+      taps[k] = *from;
+    STASH_UNROLL
+    for (unsigned k = 0; k < Count; ++k)
+      search.see(taps[k], tap + k);
   }
 
   const pool_job& job_;
   const walk_grid& grid_;
   const Bits* x_;
-  walk_ring ring_;
-  map_position<std::int32_t> o_;  ///< its pixel does not count
-  std::int32_t first_;            ///< window of the part
+  vector8* ring_;  ///< for each position, the maximum of a window's taps there: its bits, its number
+  map_position<std::int32_t> o_;                  ///< its pixel does not count
+  std::int32_t first_;                            ///< window of the part
+  std::uint64_t x_step_, row_step_, outer_step_;  ///< elements from tap to tap, and from position to position
+  const Bits* first_tap_;                         ///< at position 0
   tap_range<std::int32_t> columns_, rows_;
 };
 
@@ -171,8 +210,7 @@ template <class Bits, bool Deep>
 STASH_KERNEL(walk_threads, tuning::walk_blocks)
 pool_forward_walk(pool_job job, walk_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  STASH_SHARED(std::uint32_t, values, tuning::walk_positions * walk_threads);
-  STASH_SHARED(std::uint16_t, taps, tuning::walk_positions * walk_threads);
+  STASH_SHARED(vector8, ring, tuning::walk_positions * walk_threads);
   const std::uint64_t unit = block_rank() * walk_threads + thread_rank();
   if (unit == 0) report_planes(planes);
   if (unit >= grid.units) {
@@ -180,7 +218,7 @@ pool_forward_walk(pool_job job, walk_grid grid, bool relu, const void* x, void* 
     if (planes.index.data != nullptr && at < planes.index.bytes) planes.index.data[at] = 0;
     return;
   }
-  window_walk<Bits, Deep> walk(job, grid, x, {values + thread_rank(), taps + thread_rank()}, unit);
+  window_walk<Bits, Deep> walk(job, grid, x, ring + thread_rank(), unit);
   std::uint64_t rest = unit;
   const std::uint64_t channel = take_digit(rest, job.by_units);
   walk.go(relu, [&](std::uint64_t pixel, Bits value, std::uint32_t tap) {
