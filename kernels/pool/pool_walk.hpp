@@ -88,10 +88,10 @@ class window_walk {
       // The first one meets itself, which changes nothing.
       walk_maximum found{as_float(at->word[0]), number + (at->word[1] & 0xff), 0};
       const std::int32_t count = taps.end - taps.begin;
-      if (count == 5) {
-        combine<5>(found, at, gap, number);
-      } else if (count == 3) {
-        combine<3>(found, at, gap, number);
+      if (a.kernel <= 3) {
+        combine<3>(found, at, gap, number, count);
+      } else if (a.kernel <= 5) {
+        combine<5>(found, at, gap, number, count);
       } else {
         combine_any(found, at, gap, number, count);
       }
@@ -144,12 +144,16 @@ class window_walk {
     at += gap * threads;
     return at >= ring_ + grid_.ring * threads ? at - grid_.ring * threads : at;
   }
-  template <unsigned Count>
-  STASH_DEVICE void combine(walk_maximum& found, const vector8* at, std::int32_t gap,
-                            std::uint32_t number) const {
+  // Where a window has fewer taps than `Most` in x, the last one is met again, which changes nothing. So
+  // lanes at a border do what the others do.
+  template <unsigned Most>
+  STASH_DEVICE void combine(walk_maximum& found, const vector8* at, std::int32_t gap, std::uint32_t number,
+                            std::int32_t count) const {
     STASH_UNROLL
-    for (unsigned k = 0; k < Count; ++k, at = further(at, gap))
+    for (unsigned k = 0; k < Most; ++k) {
       found.see(*at, number + k * slice_taps());
+      at = further(at, static_cast<std::int32_t>(k) + 1 < count ? gap : 0);
+    }
   }
   STASH_DEVICE void combine_any(walk_maximum& found, const vector8* at, std::int32_t gap,
                                 std::uint32_t number, std::int32_t count) const {
@@ -164,11 +168,15 @@ class window_walk {
     single_search<Bits> search;
     std::uint32_t tap = first_of_slice();
     search.begin(*row, tap);
-    STASH_NO_UNROLL
-    for (std::int32_t ky = rows_.begin; ky < rows_.end; ++ky) {
+    if constexpr (Deep) {
+      STASH_NO_UNROLL
+      for (std::int32_t ky = rows_.begin; ky < rows_.end; ++ky) {
+        see_row(search, row, tap);
+        row += row_step_;
+        tap += static_cast<std::uint32_t>(job_.columns.kernel);
+      }
+    } else {
       see_row(search, row, tap);
-      row += row_step_;
-      tap += static_cast<std::uint32_t>(job_.columns.kernel);
     }
     const std::uint32_t care = search.needs_care() ? walk_care : 0U;
     ring_[slot * threads] = {{as_bits(search.best), search.tap | care}};
@@ -176,20 +184,23 @@ class window_walk {
   /// Lets a row's taps compete. Of the usual numbers of them all loads are under way together.
   STASH_DEVICE void see_row(single_search<Bits>& search, const Bits* from, std::uint32_t tap) const {
     const std::int32_t count = columns_.end - columns_.begin;
-    if (count == 5) return see_taps<5>(search, from, tap);
-    if (count == 3) return see_taps<3>(search, from, tap);
+    if (job_.columns.kernel <= 3) return see_taps<3>(search, from, tap, count);
+    if (job_.columns.kernel <= 5) return see_taps<5>(search, from, tap, count);
     STASH_NO_UNROLL
     for (std::int32_t kx = 0; kx < count; ++kx, from += x_step_)
       search.see(*from, tap + static_cast<std::uint32_t>(kx));
   }
-  template <unsigned Count>
-  STASH_DEVICE void see_taps(single_search<Bits>& search, const Bits* from, std::uint32_t tap) const {
-    Bits taps[Count];
+  template <unsigned Most>
+  STASH_DEVICE void see_taps(single_search<Bits>& search, const Bits* from, std::uint32_t tap,
+                             std::int32_t count) const {
+    Bits taps[Most];
     STASH_UNROLL
-    for (unsigned k = 0; k < Count; ++k, from += x_step_)
+    for (unsigned k = 0; k < Most; ++k) {
       taps[k] = *from;
+      from += static_cast<std::int32_t>(k) + 1 < count ? x_step_ : 0;
+    }
     STASH_UNROLL
-    for (unsigned k = 0; k < Count; ++k)
+    for (unsigned k = 0; k < Most; ++k)
       search.see(taps[k], tap + k);
   }
 
