@@ -88,8 +88,10 @@ inline constexpr unsigned halo_threads = 128, halo_blocks = 6;
 inline constexpr unsigned scatter_threads = 64, scatter_values = 160, scatter_blocks = 5;
 /// Positions of the axis that a thread goes along, at most.
 inline constexpr unsigned scatter_rows = 64;
-/// The same forward: maxima of so many positions of a thread, and windows that it makes at most.
-inline constexpr unsigned walk_threads = 128, walk_positions = 32, walk_blocks = 6, walk_windows = 64;
+/// The same forward: maxima of so many positions of a thread, for as many columns or channels, and windows of
+/// a column at most.
+inline constexpr unsigned walk_threads = 64, walk_positions = 16, walk_lanes = 4, walk_blocks = 6,
+                          walk_windows = 64;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

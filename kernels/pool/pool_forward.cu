@@ -43,16 +43,21 @@ void walk(const forward_pass& pass) {
   const pool_geometry& g = pass.call.layer;
   const scatter_axes axes = scatter_axes_of(g);
   const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
-  const std::int64_t others = g.samples * g.channels * axes.middle.out * axes.inner.out, ring = span_of(axes.outer);
+  const bool by_columns = g.channels == 1;
+  const std::int64_t groups = by_columns ? 1 : parts(g.channels, walk_lanes);
+  const std::int64_t inners = by_columns ? parts(axes.inner.out, walk_lanes) : axes.inner.out;
+  const std::int64_t others = g.samples * groups * axes.middle.out * inners, ring = span_of(axes.outer);
   const auto enough = static_cast<std::int64_t>(enough_tiles());
   std::int64_t segments = parts(axes.outer.out, tuning::walk_windows);
   while (others * segments < enough && parts(axes.outer.out, 2 * segments) * axes.outer.stride >= 2 * ring)
     segments *= 2;
   const std::int64_t outer = parts(axes.outer.out, segments);
   segments = parts(axes.outer.out, outer);
-  const walk_grid grid{divisor_of(axes.inner.out),
+  const walk_grid grid{divisor_of(groups),
+                       divisor_of(inners),
                        divisor_of(axes.middle.out),
                        divisor_of(segments),
+                       by_columns,
                        static_cast<std::int32_t>(ring),
                        static_cast<std::int32_t>(axes.outer.stride % ring),
                        static_cast<std::int32_t>(outer),

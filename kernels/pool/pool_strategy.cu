@@ -81,11 +81,16 @@ bool in_halo_tiles(const pool_geometry& g, pool_source source) {
                           source == pool_source::x) > 0;
 }
 
+std::int64_t taps_of(const pool_geometry& g) {
+  return g.depth.kernel * g.rows.kernel * g.columns.kernel;
+}
+/// Eight channels at a time so many are looked at in as little time as a walk takes.
+constexpr std::int64_t few_taps = 32;
+
 /// Whether windows have codes of a byte, and few enough positions along the axis that threads go along.
 bool in_walks(const pool_geometry& g) {
   constexpr std::int64_t most_of_half_a_byte = 16, most_of_a_byte = 256;
-  const std::int64_t taps = g.depth.kernel * g.rows.kernel * g.columns.kernel;
-  return taps > most_of_half_a_byte && taps <= most_of_a_byte &&
+  return taps_of(g) > most_of_half_a_byte && taps_of(g) <= most_of_a_byte &&
          span_of(scatter_axes_of(g).outer) <= tuning::walk_positions;
 }
 
@@ -145,7 +150,7 @@ pool_strategy choose_for_pixels(const pool_geometry& g, pool_source source) {
   switch (source) {
     case pool_source::forward:
       if (squares && in_pixel_pairs(g)) return pixels;
-      return has_values(g) && in_walks(g) ? walk : eight_channels;
+      return taps_of(g) > few_taps && has_values(g) && in_walks(g) ? walk : eight_channels;
     case pool_source::x:
       if (nine && in_pixel_tiles(g, false)) return pixel_tiles;
       break;
