@@ -172,6 +172,18 @@ std::vector<measured_case> pool_cases() {
       add(cases, {false, square(3, layout), 55}, "_3x3_55x55" + planes);
       add(cases, {false, stride_1, 35}, "_3x3_stride_1_35x35" + planes);
     }
+    // Windows that have no kernel of their own.
+    const auto around = [&](std::int32_t kernel, std::int32_t stride) {
+      pool_window w = square(kernel, layout);
+      w.stride_h = w.stride_w = stride;
+      w.pad_top = w.pad_left = kernel / 2;
+      return w;
+    };
+    add(cases, {false, around(5, 1)}, "_5x5_stride_1" + planes);
+    add(cases, {false, around(5, 2)}, "_5x5" + planes);
+    pool_window volume = around(3, 1);
+    volume.kernel_d = 3, volume.stride_d = volume.pad_front = 1;
+    add(cases, {false, volume, 32}, "_3x3x3_stride_1" + planes);
     // Of volumes, by two each way.
     const pool_window cube{.kernel_d = 2, .stride_d = 2, .layout = layout};
     add(cases, {false, cube, 32}, "_3d" + planes);

@@ -189,9 +189,7 @@ class emulated_memory final : public memory_calls {
       std::free(data);
     }
   }
-  void* allocate_pinned(std::size_t bytes) const override {
-    return simt::take(bytes, 4096);
-  }
+  void* allocate_pinned(std::size_t bytes) const override { return simt::take(bytes, 4096); }
   void deallocate_pinned(void* data) const noexcept override {
     --simt::blocks;
     std::free(data);

@@ -84,6 +84,15 @@ inline constexpr unsigned long_pool_tile_rows = 32;
 /// block's shared memory is the map's.
 inline constexpr unsigned halo_threads = 128, halo_blocks = 6;
 
+/// Where windows have no kernel of their own: most of a block's shared memory are sums, so many of a thread.
+inline constexpr unsigned scatter_threads = 64, scatter_values = 160, scatter_blocks = 5;
+/// Positions of the axis that a thread goes along, at most.
+inline constexpr unsigned scatter_rows = 64;
+/// The same forward: maxima of so many positions of a thread, for as many columns or channels, and windows of
+/// a column at most.
+inline constexpr unsigned walk_threads = 64, walk_positions = 16, walk_lanes = 4, walk_blocks = 6,
+                          walk_windows = 64;
+
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;
 /// Words of a thread in one round: a block of which nothing else hides the latency has this many loads in

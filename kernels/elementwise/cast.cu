@@ -48,7 +48,8 @@ void encode_cast(const encode_item& item, launches& to) {
 
 void decode_cast(const decode_item& item, launches& to) {
   const device_tensor output = device_tensor_of(item.output);
-  const device_cast input = device_cast_of(item.input.how, item.output.type, output.elements, item.input.bytes.data);
+  const device_cast input =
+      device_cast_of(item.input.how, item.output.type, output.elements, item.input.bytes.data);
   with_element(item.output.type, [&](auto bits) {
     using element = decltype(bits);
     with_code_size(item.input.how.values, [&](auto size, auto scales) {

@@ -104,20 +104,22 @@ void backward_from_range(const gradient_call& call, const encoding& e, const con
 }  // namespace
 
 void device_kernels::relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                  framework_rule rule, const execution_context& context) const {
+                                  framework_rule rule, const execution_context& context) const {
   const element_type type = element_type_of(x.type);
   forward("relu_forward", x, y, mask, rectify{type}, sign_predicate{type, rule == framework_rule::pytorch},
           context);
 }
 
 void device_kernels::relu_backward(const const_tensor_view& dy, const encoded_tensor& stash,
-                   const tensor_view& dx, framework_rule rule, const execution_context& context) const {
-  backward_from_sign({"relu_backward", dy, dx, {element_type_of(dy.type), false, 0}, context}, stash.how, stash.bytes,
-                     rule == framework_rule::pytorch);
+                                   const tensor_view& dx, framework_rule rule,
+                                   const execution_context& context) const {
+  backward_from_sign({"relu_backward", dy, dx, {element_type_of(dy.type), false, 0}, context}, stash.how,
+                     stash.bytes, rule == framework_rule::pytorch);
 }
 
-void device_kernels::relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
-                   framework_rule rule, const execution_context& context) const {
+void device_kernels::relu_backward(const const_tensor_view& dy, const const_tensor_view& y,
+                                   const tensor_view& dx, framework_rule rule,
+                                   const execution_context& context) const {
   const element_type type = element_type_of(dy.type);
   const gradient_call call{"relu_backward", dy, dx, {type, false, 0}, context};
   with_element(dy.type, [&](auto bits) {
@@ -125,20 +127,23 @@ void device_kernels::relu_backward(const const_tensor_view& dy, const const_tens
   });
 }
 
-void device_kernels::leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                        float slope, const execution_context& context) const {
+void device_kernels::leaky_relu_forward(const const_tensor_view& x, const tensor_view& y,
+                                        const encoded_view& mask, float slope,
+                                        const execution_context& context) const {
   const element_type type = element_type_of(x.type);
   forward("leaky_relu_forward", x, y, mask, leak{type, slope}, sign_predicate{type, false}, context);
 }
 
 void device_kernels::leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stash,
-                         const tensor_view& dx, float slope, const execution_context& context) const {
-  backward_from_sign({"leaky_relu_backward", dy, dx, {element_type_of(dy.type), true, slope}, context}, stash.how,
-                     stash.bytes, false);
+                                         const tensor_view& dx, float slope,
+                                         const execution_context& context) const {
+  backward_from_sign({"leaky_relu_backward", dy, dx, {element_type_of(dy.type), true, slope}, context},
+                     stash.how, stash.bytes, false);
 }
 
-void device_kernels::leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                         float slope, const execution_context& context) const {
+void device_kernels::leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                                         const tensor_view& dx, float slope,
+                                         const execution_context& context) const {
   const element_type type = element_type_of(dy.type);
   const gradient_call call{"leaky_relu_backward", dy, dx, {type, true, slope}, context};
   with_element(dy.type, [&](auto bits) {
@@ -146,22 +151,24 @@ void device_kernels::leaky_relu_backward(const const_tensor_view& dy, const cons
   });
 }
 
-void device_kernels::clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
-                  float upper, framework_rule rule, const execution_context& context) const {
+void device_kernels::clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                                  float lower, float upper, framework_rule rule,
+                                  const execution_context& context) const {
   forward("clip_forward", x, y, mask, clip_of(x.type, lower, upper),
           range_predicate_of(x.type, lower, upper, rule == framework_rule::pytorch), context);
 }
 
 void device_kernels::clip_backward(const const_tensor_view& dy, const encoded_tensor& stash,
-                   const tensor_view& dx, float lower, float upper, framework_rule rule,
-                   const execution_context& context) const {
+                                   const tensor_view& dx, float lower, float upper, framework_rule rule,
+                                   const execution_context& context) const {
   const element_type type = element_type_of(dy.type);
   backward_from_range({"clip_backward", dy, dx, {type, false, 0}, context}, stash.how, stash.bytes,
                       range_predicate_of(dy.type, lower, upper, rule == framework_rule::pytorch));
 }
 
-void device_kernels::clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                   float lower, float upper, framework_rule rule, const execution_context& context) const {
+void device_kernels::clip_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                                   const tensor_view& dx, float lower, float upper, framework_rule rule,
+                                   const execution_context& context) const {
   const element_type type = element_type_of(dy.type);
   const gradient_call call{"clip_backward", dy, dx, {type, false, 0}, context};
   with_element(dy.type, [&](auto bits) {

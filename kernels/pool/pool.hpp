@@ -13,6 +13,7 @@
 #include "common/divisor.hpp"
 #include "common/elements.hpp"
 #include "common/tuning.hpp"
+#include "pool/pool_geometry.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -23,10 +24,8 @@ using tuning::pool_threads;
 template <class Bits>
 inline constexpr unsigned vec16_elements = 16 / sizeof(Bits);
 
-/// Depth, rows or columns of a layer.
-struct window_axis {
-  std::int64_t in, out;
-  std::int64_t kernel, stride, pad, dilation;
+/// Depth, rows or columns of a layer, and what positions in it are divided by.
+struct window_axis : pool_axis {
   divisor by_in, by_out, by_kernel, by_stride, by_dilation;
 };
 
@@ -289,6 +288,32 @@ struct number_search {
   }
 };
 
+/// The same of one element at a time.
+template <class Bits>
+struct single_search {
+  using loaded = Bits;
+  float best;
+  std::uint32_t tap, sum = 0;
+
+  STASH_DEVICE static loaded load(const Bits* from) { return *from; }
+  STASH_DEVICE void begin(loaded first, std::uint32_t first_tap) {
+    best = rank_of(first);
+    tap = first_tap;
+  }
+  STASH_DEVICE void see(loaded candidate, std::uint32_t number) {
+    sum = sum_of_words<Bits>(sum, candidate);
+    const float rank = rank_of(candidate);
+    const bool more = rank > best;
+    best = more ? rank : best;
+    tap = more ? number : tap;
+  }
+  STASH_DEVICE bool needs_care() const { return is_nan_sum<Bits>(sum); }
+  STASH_DEVICE void give(maxima<1>& found) const {
+    found.rank[0] = best;
+    found.tap[0] = tap;
+  }
+};
+
 /// Shows a search the taps of a window in x, and says which is the first; o's channel counts, its pixel does
 /// not.
 template <class Bits, class P, class Search>
@@ -348,12 +373,10 @@ STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
                                        const map_position<P>& o, maxima<Width>& best) {
-  if constexpr (Width == group_elements) {
-    number_search<Bits> numbers;
-    const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
-    numbers.give(best);
-    if (!numbers.needs_care()) return first_tap;
-  }
+  std::conditional_t<Width == 1, single_search<Bits>, number_search<Bits>> numbers;
+  const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
+  numbers.give(best);
+  if (!numbers.needs_care()) return first_tap;
   careful_search<Bits, Width> careful{job, best};
   return search_window<Bits>(job, x, pitch, o, careful);
 }

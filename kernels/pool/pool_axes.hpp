@@ -13,35 +13,40 @@
 
 namespace stash::kernels {
 
-inline window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std::int32_t stride,
-                           std::int32_t pad, std::int32_t dilation) {
+inline window_axis window_axis_of(const pool_axis& a) {
   // An axis without windows is not divided by their number.
-  return {in,
-          out,
-          kernel,
-          stride,
-          pad,
-          dilation,
-          divisor_of(std::max<std::int64_t>(in, 1)),
-          divisor_of(std::max<std::int64_t>(out, 1)),
-          divisor_of(kernel),
-          divisor_of(stride),
-          divisor_of(dilation)};
+  return {a,
+          divisor_of(std::max<std::int64_t>(a.in, 1)),
+          divisor_of(std::max<std::int64_t>(a.out, 1)),
+          divisor_of(a.kernel),
+          divisor_of(a.stride),
+          divisor_of(a.dilation)};
 }
 
-/// Depth, rows and columns of a layer; without depth one slice.
-inline void set_axes(pool_job& job, const shape& x, const shape& y, const pool_window& window) {
-  const int rank = x.rank();
-  const int rows = rank - (window.layout == pool_layout::channels_first ? 2 : 3);
-  if (rank == 5) {
-    job.depth = axis_of(x[rows - 1], y[rows - 1], window.kernel_d, window.stride_d, window.pad_front,
-                        window.dilation_d);
-  } else {
-    job.depth = axis_of(1, 1, 1, 1, 0, 1);
+/// Axes and samples of a layer; without depth there is one slice.
+inline pool_geometry geometry_of(const shape& x, const shape& y, const pool_window& window) {
+  pool_geometry g{};
+  g.layout = window.layout;
+  const bool first = window.layout == pool_layout::channels_first;
+  const int rows = x.rank() - (first ? 2 : 3), begin = x.rank() == 5 ? rows - 1 : rows;
+  g.depth = whole_axis;
+  if (x.rank() == 5) {
+    g.depth = {x[begin], y[begin], window.kernel_d, window.stride_d, window.pad_front, window.dilation_d};
   }
-  job.rows = axis_of(x[rows], y[rows], window.kernel_h, window.stride_h, window.pad_top, window.dilation_h);
-  job.columns =
-      axis_of(x[rows + 1], y[rows + 1], window.kernel_w, window.stride_w, window.pad_left, window.dilation_w);
+  g.rows = {x[rows], y[rows], window.kernel_h, window.stride_h, window.pad_top, window.dilation_h};
+  g.columns = {x[rows + 1],     y[rows + 1],     window.kernel_w,
+               window.stride_w, window.pad_left, window.dilation_w};
+  g.channels = first ? 1 : x.inner();
+  g.samples = 1;
+  for (int axis = 0; axis < begin; ++axis)
+    g.samples *= x[axis];
+  return g;
+}
+
+inline void set_axes(pool_job& job, const pool_geometry& g) {
+  job.depth = window_axis_of(g.depth);
+  job.rows = window_axis_of(g.rows);
+  job.columns = window_axis_of(g.columns);
 }
 
 inline unsigned tap_bits(const pool_window& window) {

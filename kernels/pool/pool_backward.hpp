@@ -288,21 +288,17 @@ inline constexpr unsigned gather_blocks =
         ? tuning::pool_blocks_of_long_index
         : Source::resident_blocks;
 
-/// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
-template <class Bits, unsigned Width, class P, class Source>
+/// dx = the sum of dy over the windows that chose the element. Grid: threads for all values of x.
+template <class Bits, class P, class Source>
 STASH_KERNEL(pool_threads, (gather_blocks<P, Source>))
 pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.x_units) return;
-  const auto e = position_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
-  float sums[Width] = {};
-  const bool corrupt = gather<Bits>(job, dy, source, e, sums);
-  lanes<Bits, Width> out;
-  STASH_UNROLL
-  for (unsigned i = 0; i < Width; ++i)
-    out.value[i] = result_from_f32<Bits>(sums[i], job.type);
-  store_lanes(static_cast<Bits*>(dx) + e.pixel * job.x_pitch + e.channel, out);
+  const auto e = position_in_map<1, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
+  float sum[1] = {};
+  const bool corrupt = gather<Bits>(job, dy, source, e, sum);
+  static_cast<Bits*>(dx)[e.pixel * job.x_pitch + e.channel] = result_from_f32<Bits>(sum[0], job.type);
   if constexpr (std::is_base_of_v<encoded_argmaxes, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }

@@ -39,7 +39,7 @@ void device_kernels::canonicalise(const encoded_tensor& input, const encoded_vie
 }
 
 void device_kernels::copy_encoded(const void* from, void* to, std::size_t bytes, encode_report* report,
-                  const execution_context& context) const {
+                                  const execution_context& context) const {
   const std::uint64_t words = bytes / 4;
   const copy_body<std::uint32_t> body{
       {const_cast<void*>(from), words, words, words, true}, {to, words, words, words, true}, report};

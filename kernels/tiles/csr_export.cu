@@ -21,7 +21,7 @@ void device_kernels::csr_export32(const encoded_tensor& input, const csr32_view&
   scan_with_sums(function, context, out.row_offsets + 1, rows, store_row_offset{job, target});
   with_element(out.type, [&](auto bits) {
     const auto kernel = input.how.values == value_format::source ? list_entries<decltype(bits), false>
-                                                         : list_entries<decltype(bits), true>;
+                                                                 : list_entries<decltype(bits), true>;
     launch(function, context, tile_blocks(job.dense.elements), tile_threads, kernel, job, target);
   });
 }

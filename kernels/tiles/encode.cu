@@ -49,7 +49,8 @@ void decode_item_to(const decode_item& item, launches& to) {
 
 }  // namespace
 
-void device_kernels::encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) const {
+void device_kernels::encode(const encode_item& item, const workspace_view& workspace,
+                            const execution_context& context) const {
   launches alone("encode", context);
   encode_item_to(item, workspace, alone);
 }
@@ -60,7 +61,7 @@ void device_kernels::decode(const decode_item& item, const execution_context& co
 }
 
 void device_kernels::encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
-                  const execution_context& context) const {
+                                  const execution_context& context) const {
   // In canonical order the items use one workspace, one after another.
   launches together("encode_batch", context, !context.canonical);
   together.run([&] {
@@ -69,7 +70,8 @@ void device_kernels::encode_batch(std::span<const encode_item> items, const work
   });
 }
 
-void device_kernels::decode_batch(std::span<const decode_item> items, const execution_context& context) const {
+void device_kernels::decode_batch(std::span<const decode_item> items,
+                                  const execution_context& context) const {
   launches together("decode_batch", context, true);
   together.run([&] {
     for (const decode_item& item : items)

@@ -43,7 +43,7 @@ void decode_tiled(const decode_item& item, launches& to) {
 }
 
 void device_kernels::count(const encoding& e, const const_tensor_view& input, encode_report* report,
-           const execution_context& context) const {
+                           const execution_context& context) const {
   const device_tiles job = device_tiles_of(e, input, encoded_view{nullptr, 0, nullptr, report});
   with_element(input.type, [&](auto bits) {
     const auto kernel =

@@ -23,6 +23,7 @@ namespace {
 
 using stash_test::pool_form;
 using stash_test::pool_forms;
+using stash_test::pool_forms_of_many_taps;
 
 constexpr execution_context device{memory_space::device};
 constexpr std::int64_t elements = 2 * 8 * 8 * 80;  // two blocks of tiles
@@ -247,7 +248,9 @@ TEST_P(device_non_owning, dropout) {
   const dropout_key key{1, 2, 3};
   only_launches("dropout_forward with a mask", [&] { dropout_forward(x, y, mask, 0.5F, key, device); });
   only_launches("dropout_forward", [&] { dropout_forward(x, y, {}, 0.5F, key, device); });
-  only_launches("dropout_backward from a mask", [&] { dropout_backward(x, {{.kind = encoding_kind::sign_mask}, x.type, x.dims, kept(mask)}, y, 0.5F, device); });
+  only_launches("dropout_backward from a mask", [&] {
+    dropout_backward(x, {{.kind = encoding_kind::sign_mask}, x.type, x.dims, kept(mask)}, y, 0.5F, device);
+  });
   only_launches("dropout_backward from the key", [&] { dropout_backward(x, y, 0.5F, key, device); });
   expect_ok(mask);
 }
@@ -265,7 +268,9 @@ class device_non_owning_pooling : public device_non_owning {
 INSTANTIATE_TEST_SUITE_P(types, device_non_owning_pooling, testing::ValuesIn(types), type_name);
 
 TEST_P(device_non_owning_pooling, max_pool) {
-  for (const pool_form& f : pool_forms()) {
+  std::vector<pool_form> forms = pool_forms(), many = pool_forms_of_many_taps();
+  forms.insert(forms.end(), many.begin(), many.end());
+  for (const pool_form& f : forms) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
     const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "pool/nchw/pool_halo_shape.hpp"
 #include "pool/pool.hpp"
 
 namespace stash::kernels {
@@ -21,21 +22,6 @@ using tuning::halo_threads;
 inline constexpr unsigned halo_columns = 4;
 template <class Bits>
 inline constexpr unsigned halo_words = halo_columns * sizeof(Bits) / 4;
-
-/// Shared memory of a block, in vec16s.
-struct halo_capacity {
-  unsigned read, made;  ///< of the halo tile that is read, and of the tile that is made
-  unsigned searched;    ///< going backward: of x, where argmaxes are found again
-};
-/// What threads write before the first value of a tile and after its last one: of a group of columns those
-/// that it has not.
-inline constexpr unsigned slack_vec16s = 1;
-template <unsigned Stride>
-inline constexpr halo_capacity forward_halo =
-    Stride == 1 ? halo_capacity{1024, 768, 0} : halo_capacity{1280, 384, 0};
-template <unsigned Stride>
-inline constexpr halo_capacity backward_halo =
-    Stride == 1 ? halo_capacity{1024, 768, 1024} : halo_capacity{512, 1024, 1280};
 
 /// How threads go down through a number of rows: each through `rows` of a group of columns.
 struct halo_walk {
@@ -120,72 +106,29 @@ struct halo_grid {
   divisor squares;             ///< pairs of rows of a plane, where gradients come in squares
 };
 
-/// Planes of x and y, and the windows between them: of 3 x 3 with stride 1, one around each element of x, or
-/// with stride 2 with a row and a column of padding at most before x.
-struct halo_shape {
-  std::uint32_t width, height;          ///< of x
-  std::uint32_t out_width, out_height;  ///< of y
-  std::uint32_t kernel, stride;
-  std::uint32_t pad_rows, pad_columns;  ///< before x
-
-  /// The most rows of `length` values that so many consecutive ones may have a part of.
-  static std::uint32_t rows_with(std::uint32_t values, std::uint32_t length) {
-    return (values + 2 * length - 2) / length;
-  }
-  /// The most rows of x that so many rows of windows need, from the first one to the last.
-  std::uint64_t rows_of_x(std::uint32_t rows) const {
-    if (stride == 1) return rows + 2;
-    // No window has the last rows of a plane where y is smaller than it might be.
-    const std::uint64_t beyond = std::max(height, stride * out_height) - stride * out_height;
-    return (rows - 1) * stride + kernel + ((rows - 1) / out_height + 1) * beyond;
-  }
-  /// The most rows of windows that cover so many rows of x.
-  std::uint32_t rows_of_y(std::uint32_t rows) const {
-    if (stride == 1) return rows + 2;
-    return (rows + kernel - 2) / stride + 2 + (rows - 1) / height + 1;
-  }
-};
-
-/// What of shared memory a kernel has.
-constexpr halo_capacity halo_capacity_of(std::uint32_t stride, bool backward) {
-  if (backward) return stride == 1 ? backward_halo<1> : backward_halo<2>;
-  return stride == 1 ? forward_halo<1> : forward_halo<2>;
-}
-
 /// The largest tile whose halo tiles fit; without values if none does. `size`: of an element. `searches`:
 /// whether argmaxes are found again, going backward.
 inline halo_grid halo_grid_of(const halo_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
                               std::size_t size, bool backward, bool searches) {
   const auto bytes = static_cast<std::uint32_t>(size);
-  const halo_capacity vec16s = halo_capacity_of(shape.stride, backward);
   const std::uint32_t extra_rows = shape.stride == 1 ? 2 : 1;
-  // Vec16s begin and end anywhere, and elements next to the first and the last row are read.
-  const auto capacity = [&](unsigned count) { return std::uint64_t{count - 3} * 16 / bytes; };
-  halo_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
-  for (std::uint32_t values = vec16s.made * 16 / bytes; values > 0; values -= 32) {
-    const std::uint32_t rows = halo_shape::rows_with(values, backward ? shape.width : shape.out_width);
-    const std::uint32_t windows = backward ? shape.rows_of_y(rows) : rows;
-    const std::uint64_t of_x = shape.rows_of_x(windows) * shape.width;
-    const std::uint64_t of_y = std::uint64_t{windows} * shape.out_width;
-    const bool fits = backward
-                          ? of_y <= capacity(vec16s.read) && (!searches || of_x <= capacity(vec16s.searched))
-                          : of_x <= capacity(vec16s.read);
-    if (!fits) continue;
-    grid.block_values = values;
-    // Of x.
-    const halo_steps steps{halo_columns * shape.stride * bytes, shape.width * shape.stride * bytes};
-    if (!backward || searches) grid.search = halo_walk_of(windows, shape.out_width, extra_rows, steps);
-    if (backward && shape.stride == 1)
-      grid.sum = halo_walk_of((values + shape.width - 1) / shape.width, shape.width, extra_rows, steps);
-    if (backward && shape.stride == 2) {
-      // A plane may begin and end with half a square.
-      const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
-      // A row of squares is two of dx.
-      grid.sum = halo_walk_of(squares, shape.width + shape.pad_columns, extra_rows,
-                              {halo_columns * bytes, shape.width * 2 * bytes});
-      grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
-    }
-    break;
+  const std::uint32_t values = halo_tile_values(shape, bytes, backward, searches);
+  halo_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, values, {}, {}, {}};
+  if (values == 0) return grid;
+  const std::uint32_t rows = halo_shape::rows_with(values, backward ? shape.width : shape.out_width);
+  const std::uint32_t windows = backward ? shape.rows_of_y(rows) : rows;
+  // Of x.
+  const halo_steps steps{halo_columns * shape.stride * bytes, shape.width * shape.stride * bytes};
+  if (!backward || searches) grid.search = halo_walk_of(windows, shape.out_width, extra_rows, steps);
+  if (backward && shape.stride == 1)
+    grid.sum = halo_walk_of((values + shape.width - 1) / shape.width, shape.width, extra_rows, steps);
+  if (backward && shape.stride == 2) {
+    // A plane may begin and end with half a square.
+    const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
+    // A row of squares is two of dx.
+    grid.sum = halo_walk_of(squares, shape.width + shape.pad_columns, extra_rows,
+                            {halo_columns * bytes, shape.width * 2 * bytes});
+    grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
   }
   return grid;
 }

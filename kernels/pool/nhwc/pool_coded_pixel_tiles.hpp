@@ -14,8 +14,7 @@
 
 namespace stash::kernels {
 
-inline constexpr unsigned coded_columns = 2;
-/// Windows of a row that cover them.
+/// Windows of a row that cover the columns of a pixel tile.
 inline constexpr unsigned coded_windows = covering_windows<3, 1, coded_columns>::columns;
 
 /// Codes of a vec16's channels.

@@ -14,15 +14,15 @@
 
 #include "common/divisor.hpp"
 #include "common/elements.hpp"
+#include "pool/nhwc/pool_pixel_shape.hpp"
 #include "pool/pool_backward.hpp"
 #include "pool/pool_codes.hpp"
 
 namespace stash::kernels {
 
-/// Columns of a pixel tile. One column of windows with stride 1 wants three of windows, two want four:
-/// of 16-bit elements those would not fit into the registers.
+/// Columns of a pixel tile.
 template <class Bits, unsigned Stride>
-inline constexpr unsigned pixel_tile_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
+inline constexpr unsigned pixel_tile_columns = searched_tile_columns(sizeof(Bits), Stride);
 /// Windows of a row that cover a pixel tile.
 template <class Bits, unsigned Stride>
 inline constexpr unsigned pixel_tile_windows =
