@@ -16,6 +16,9 @@ STASH_TF_API const char* stash_tf_built_for();
 /// Version of the Stash library inside, as stash_version(). Valid for ever.
 STASH_TF_API const char* stash_tf_core_version();
 
+/// The value formats of the Stash library inside: JSON, a list of {"name", "scaled"}.
+STASH_TF_API char* stash_tf_formats();
+
 /// Takes these settings (JSON, as the parameter "settings" of the graph optimizer) where an optimizer gets
 /// none of its own: with the plugin hook. 0, or an error number of c_api.h; *message, if not null, is then
 /// the reason.

@@ -27,35 +27,29 @@ def library_path():
 
 ops = tf.load_op_library(library_path())
 extension = ctypes.CDLL(library_path())
-extension.stash_tf_counters.restype = ctypes.c_void_p
+extension.stash_tf_counters.restype = extension.stash_tf_formats.restype = ctypes.c_void_p
 extension.stash_tf_free.argtypes = [ctypes.c_void_p]
 extension.stash_tf_free.restype = extension.stash_tf_reset_counters.restype = None
 extension.stash_tf_built_for.restype = extension.stash_tf_core_version.restype = ctypes.c_char_p
 
 
-def counters():
-    text = extension.stash_tf_counters()
+def text_of(call):
+    """What a function of the extension returns as JSON."""
+    text = call()
     try:
         return json.loads(ctypes.string_at(text).decode("utf-8"))
     finally:
         extension.stash_tf_free(text)
 
 
+def counters():
+    return text_of(extension.stash_tf_counters)
+
+
 FLOATS = (tf.float32, tf.float16, tf.bfloat16)
 SIZES = (0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 4099)
 SPARSE = ("bitmap", "csr")
-FORMATS = (
-    "fp16",
-    "bf16",
-    "fp10",
-    "fp8",
-    "fp8_e5m2",
-    "mxfp8_e4m3",
-    "mxfp8_e5m2",
-    "mxfp6_e2m3",
-    "mxfp6_e3m2",
-    "mxfp4_e2m1",
-)
+FORMATS = tuple(row["name"] for row in text_of(extension.stash_tf_formats))
 EDGES = (
     0.0,
     -0.0,

@@ -44,7 +44,7 @@ except stash_tf.StashError as error:
         ({"keep": [1]}, "keep: expected a list of layer names, got [1]"),
         ({"keep": 7}, "keep: expected a list of layer names, got 7"),
         ({"keep": [""]}, "keep: expected a list of layer names, got ['']"),
-        ({"values": ["fp16", "int4"]}, "values: expected formats of fp16, bf16, fp10, fp8, fp8_e5m2"),
+        ({"values": ["fp16", "int4"]}, "values: expected formats of fp16, fp8, bf16, fp10, fp8_e5m2"),
         ({"values": "fp16"}, "values: expected a list of formats, got 'fp16'"),
         ({"swap": 1}, "swap: expected True or False, got 1"),
         ({"recompute": "cheap"}, "recompute: expected True or False, got 'cheap'"),

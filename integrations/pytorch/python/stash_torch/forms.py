@@ -184,7 +184,7 @@ class Narrow(Form):
         how = library.encoding(values)
         self.how = library.api.Encoding(kind=how.kind, values=how.values, rule=how.rule,
                                         underflow=library.api.UNDERFLOW_KEEP_NONZERO)
-        self.largest = LARGEST[values]
+        self.largest = library.largest_value(values)
 
     def store(self, row):
         # Values that the format cannot hold would saturate, or become infinite: such a tensor stays as it is.
@@ -198,7 +198,3 @@ class Narrow(Form):
 
     def serves(self, row, loaded):
         return True  # readers that may not be given rounded values do not have this form
-
-
-# Largest finite value of the formats that a policy may name.
-LARGEST = {"fp16": 65504.0, "bf16": 3.3895313892515355e38, "fp10": 63488.0, "fp8": 448.0}

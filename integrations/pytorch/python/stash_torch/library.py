@@ -33,6 +33,17 @@ def encoding(name, window_taps=0, lower=0.0, upper=0.0):
     return how
 
 
+@functools.cache
+def largest_value(name):
+    """The largest finite value of a format without a scale."""
+    for index in range(api.value_format_count()):
+        row = api.ValueFormat()
+        api.value_format_at(index, row)
+        if row.name.decode() == name:
+            return row.largest
+    raise ValueError(f"largest_value: name: expected a value format, got {name!r}")
+
+
 def _context(tensor):
     if tensor.device.type == "cpu":
         return None

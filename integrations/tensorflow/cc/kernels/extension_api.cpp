@@ -19,12 +19,35 @@ const char* stash_tf_core_version() {
   return stash_version();
 }
 
+namespace {
+
+/// For stash_tf_free(); null if there is no memory for it.
+char* text_of(const std::string& text) {
+  auto* const copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy != nullptr) std::memcpy(copy, text.c_str(), text.size() + 1);
+  return copy;
+}
+
+}  // namespace
+
+char* stash_tf_formats() {
+  try {
+    std::string json = "[";
+    for (std::size_t i = 0; i < stash_value_format_count(); ++i) {
+      auto format = STASH_INIT(stash_value_format);
+      if (stash_value_format_at(i, &format) != STASH_OK) return nullptr;
+      json += std::string(i == 0 ? "" : ", ") + R"({"name": ")" + format.name +
+              R"(", "scaled": )" + (format.scaled != 0 ? "true" : "false") + "}";
+    }
+    return text_of(json + "]");
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 char* stash_tf_counters() {
   try {
-    const std::string json = stash_tf::counters_json();
-    auto* text = static_cast<char*>(std::malloc(json.size() + 1));
-    if (text != nullptr) std::memcpy(text, json.c_str(), json.size() + 1);
-    return text;
+    return text_of(stash_tf::counters_json());
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

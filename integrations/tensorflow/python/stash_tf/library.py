@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import threading
@@ -32,6 +33,7 @@ class Library:
         message = ctypes.POINTER(ctypes.c_void_p)
         functions.stash_tf_built_for.restype = ctypes.c_char_p
         functions.stash_tf_core_version.restype = ctypes.c_char_p
+        functions.stash_tf_formats.restype = ctypes.c_void_p
         functions.stash_tf_graphs.restype = functions.stash_tf_counters.restype = ctypes.c_void_p
         functions.stash_tf_graphs.argtypes = [ctypes.c_int64]
         functions.stash_tf_last_serial.restype = functions.stash_tf_surprises.restype = ctypes.c_int64
@@ -41,6 +43,12 @@ class Library:
             call.argtypes, call.restype = [ctypes.c_char_p, message], ctypes.c_int32
         self._functions = functions
         self.core_version: str = functions.stash_tf_core_version().decode()
+
+    @functools.cached_property
+    def formats(self) -> dict[str, bool]:
+        """The value formats by name, and whether groups of values share a scale."""
+        listed = json.loads(self._text(self._functions.stash_tf_formats()))
+        return {each["name"]: each["scaled"] for each in listed}
 
     def graphs(self, generation: int = 0) -> list[dict[str, Any]]:
         """What the graph optimizer did with each graph since the last reset, under settings of this generation

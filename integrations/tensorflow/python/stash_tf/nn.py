@@ -24,7 +24,6 @@ Tensor = Any
 Gradient = Callable[..., Any]
 
 TYPES = (tf.float32, tf.float16, tf.bfloat16)
-FORMATS = "fp16|bf16|fp10|fp8|fp8_e5m2|mxfp8_e4m3|mxfp8_e5m2|mxfp6_e2m3|mxfp6_e3m2|mxfp4_e2m1"
 
 
 @tf.autograph.experimental.do_not_convert
@@ -163,7 +162,8 @@ def dropout(x: Tensor, rate: float, seed: Tensor, name: str = "dropout") -> Tens
 
 def check_encoding(where: str, encoding: object) -> None:
     """Raises StashError if this is not an encoding that gives values back."""
-    if not isinstance(encoding, str) or not re.fullmatch(f"raw|(bitmap_|csr_)?({FORMATS})|bitmap|csr", encoding):
+    formats = "|".join(load().formats)
+    if not isinstance(encoding, str) or not re.fullmatch(f"raw|(bitmap_|csr_)?({formats})|bitmap|csr", encoding):
         what = "raw, a format of values (fp16, bf16, fp10, fp8, ...), bitmap or csr, or one of these two with a format"
         raise expected(where, "encoding", f"{what} (bitmap_fp8)", encoding)
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from .errors import expected
+from .library import load
 
 POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
 EXACT_POLICIES = ("none", "lossless")
 HOOKS = ("config", "plugin")
 VALUES = ("fp16", "fp10", "fp8")
-FORMATS = ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2")
 UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -130,9 +130,11 @@ def _count(name: str, value: object, what: str) -> int:
 
 def _formats(values: object) -> tuple[str, ...]:
     names = _names("values", "formats", values)
+    # The planner's lists hold no formats whose groups of values share a scale.
+    known = [name for name, scaled in load().formats.items() if not scaled] if names else []
     for name in names:
-        if name not in FORMATS:
-            raise expected("enable", "values", "formats of " + ", ".join(FORMATS), values)
+        if name not in known:
+            raise expected("enable", "values", "formats of " + ", ".join(known), values)
     return names
 
 

@@ -15,6 +15,15 @@ namespace stash_tf {
 
 namespace {
 
+/// Whether the core has such a format, and its values share no scale.
+bool is_unscaled_format(const std::string& name) {
+  for (std::size_t i = 0; i < stash_value_format_count(); ++i) {
+    auto format = STASH_INIT(stash_value_format);
+    if (stash_value_format_at(i, &format) == STASH_OK && name == format.name) return format.scaled == 0;
+  }
+  return false;
+}
+
 std::mutex settings_mutex;
 settings current;  // guarded by settings_mutex
 
@@ -58,10 +67,9 @@ settings parse_settings(const std::string& text) {
     throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +
                                 s.policy + "'");
   }
-  static const std::set<std::string> formats = {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2"};
   for (const std::string& format : s.values) {
-    if (formats.count(format) == 0)
-      throw std::invalid_argument("settings: values: expected fp16, bf16, fp10, fp8 or fp8_e5m2, got '" +
+    if (!is_unscaled_format(format))
+      throw std::invalid_argument("settings: values: expected a format whose values have no scale, got '" +
                                   format + "'");
   }
   for (const auto& [tensor, need] : s.needs) {
