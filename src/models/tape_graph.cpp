@@ -47,6 +47,8 @@ tensor_ref part_of(const tensor_ref& ref, std::int64_t begin, std::int64_t chann
   return {ref.storage, (ref.whole() ? 0 : ref.channel_begin) + begin, channels};
 }
 
+// One class: forward and backward ops share storages, so that each half asks what the other has made of a
+// value.
 class builder {
  public:
   builder(const std::string& name, const id_vector<tape_record::node_number, node>& nodes,

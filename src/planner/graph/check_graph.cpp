@@ -91,6 +91,8 @@ static_assert([] {
   return op_rules.size() == names_of<op_kind>.size();
 }());
 
+/// One class: a walk over the ops in which each check may rest on what the ones before it, and earlier ops,
+/// have shown.
 class checker {
  public:
   explicit checker(const graph& g) : g_(g) {}

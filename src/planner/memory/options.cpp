@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t largest_number_of_combinations = 4000;
 
+// One class: the configurations of a component, from trying them to dropping the dominated ones.
 class enumerator {
  public:
   enumerator(const graph& g, const plan_options& options, double margin)

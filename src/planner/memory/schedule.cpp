@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t smallest_overflow_arena = 16384;
 
-// One pass over the ops of a graph under one selection.
+// One pass over the ops of a graph under one selection. One class: every op changes which buffers hold what,
+// and what the next one does follows from that.
 class pass {
  public:
   pass(const graph& g, const scheduler& facts, const selection& s) : g_(g), facts_(facts), s_(s) {

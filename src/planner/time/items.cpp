@@ -46,6 +46,7 @@ id_vector<storage_id, uses> uses_of(const graph& g) {
   return list;
 }
 
+// One class: forward life, kept form and reads of a storage make one option together.
 class maker {
  public:
   maker(const graph& g, const option_set& options, const machine& m, const cost_model& costs,

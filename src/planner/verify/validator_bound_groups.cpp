@@ -24,6 +24,7 @@ struct factor {
   std::vector<double> table;           // the first variable changes slowest
 };
 
+// One class: exact costs and bounds from below price the same lives under the same certificate.
 class group {
  public:
   group(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c)

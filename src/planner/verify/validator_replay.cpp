@@ -65,6 +65,7 @@ bool meet(const graph_history& h, const tensor_ref& a, const tensor_ref& b) {
   return a.storage == b.storage && h.parts(a).meets(h.parts(b));
 }
 
+// One class: what a step may do follows from the state of all buffers, which every kind of step changes.
 class replayer {
  public:
   replayer(const plan& p, const graph_history& history, finding_list& found)
