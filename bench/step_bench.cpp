@@ -150,7 +150,7 @@ std::int64_t moved_bytes(const planner::plan& p, const planner::step& s) {
   std::int64_t bytes = 0;
   for (const auto* operands : {&s.inputs, &s.outputs}) {
     for (const planner::buffer_id b : *operands)
-      bytes += p.buffers[static_cast<std::size_t>(b)].bytes;
+      bytes += p.buffers[b].bytes;
   }
   return bytes;
 }
@@ -171,7 +171,7 @@ std::vector<difference> differences(const run& base, const run& r) {
   for (std::size_t i = 0; i < r.plan().steps.size(); ++i) {
     const planner::step& s = r.plan().steps[i];
     if (s.kind == step_kind::run) continue;
-    const planner::stash_choice& choice = r.plan().choices[static_cast<std::size_t>(s.storage)];
+    const planner::stash_choice& choice = r.plan().choices[s.storage];
     result.push_back({fmt::format("{} {} ({})", planner::to_string(s.kind),
                                   r.plan().network.at(s.storage).name, to_string(choice.stored)),
                       0.0, median(r.by_plan_step[i])});

@@ -48,8 +48,9 @@ kept_form index_of(const network& net, const node& n, std::int64_t images) {
 std::vector<kept_form> resnet50_forms(std::int64_t images, std::int64_t side) {
   const network net = models::resnet50({side, side, 3}, classes);
   std::vector<kept_form> forms;
-  for (planner::node_id id = 0; const node& n : net.nodes()) {
-    const bool values = values_are_read(net, id++);
+  for (const planner::node_id id : net.nodes().ids()) {
+    const node& n = net.at(id);
+    const bool values = values_are_read(net, id);
     if (n.kind == node_kind::input) continue;
     if (n.kind == node_kind::max_pool) forms.push_back(index_of(net, n, images));
     if (n.kind == node_kind::relu) {

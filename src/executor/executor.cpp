@@ -25,10 +25,6 @@ using planner::storage_role;
 
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 shape dense_shape(const planner::graph& g, const planner::tensor_ref& ref) {
   std::vector<std::int64_t> dims{g.batch};
   for (const std::int64_t d : g.at(ref.storage).shape)
@@ -66,10 +62,9 @@ executor::executor(planner::plan p, const executor_options& options)
   const planner::graph& g = plan_.network;
   const kernel_options kernel{plan_.threads, options_.rule};
   std::int64_t workspace = 0;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
-    kernels_.push_back(g.ops[i].kind == op_kind::sgd_update
-                           ? nullptr
-                           : make_kernel(g, static_cast<planner::op_id>(i), kernel));
+  for (const planner::op_id i : g.ops.ids()) {
+    kernels_.push_back(g.ops[i].kind == op_kind::sgd_update ? nullptr
+                                                            : make_kernel(g, planner::op_id(i), kernel));
     if (kernels_.back() != nullptr) workspace = std::max(workspace, kernels_.back()->workspace_bytes());
   }
   if (aligned(workspace) > plan_.sizes.workspace_bytes) {
@@ -106,11 +101,11 @@ executor::~executor() = default;
 // ---- preparation -----------------------------------------------------------------------------------
 
 float* executor::parameter_data(planner::storage_id s) {
-  return reinterpret_cast<float*>(arena_.data() + parameter_offset_[index(s)]);
+  return reinterpret_cast<float*>(arena_.data() + parameter_offset_[s]);
 }
 
 std::span<std::byte> executor::buffer_bytes(planner::buffer_id b) {
-  const planner::buffer& buffer = plan_.buffers.at(index(b));
+  const planner::buffer& buffer = plan_.buffers.at(b);
   std::byte* const region =
       buffer.form == planner::buffer_form::host ? host_.data() : arena_.data() + maps_begin_;
   return {region + buffer.offset, static_cast<std::size_t>(buffer.bytes)};
@@ -147,9 +142,9 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
     k.outputs.push_back(dense_view(o.outputs[i], st.outputs[i]));
   for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
     auxiliary_operand a;
-    if (const planner::buffer_id b = st.optional_outputs[i]; b >= 0) {
+    if (const planner::buffer_id b = st.optional_outputs[i]; b.valid()) {
       a.requested = true;
-      a.stored = plan_.choices[index(o.optional_outputs[i])].stored;
+      a.stored = plan_.choices[o.optional_outputs[i]].stored;
       a.bytes = kept_bytes_for_writing(o.optional_outputs[i], b);
     }
     k.optional_outputs.push_back(a);
@@ -158,17 +153,17 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
     k.parameters.push_back(parameter_data(s));
   for (const planner::storage_id s : o.parameters_written)
     k.parameters_written.push_back(parameter_data(s));
-  if (const std::int32_t a = plan_.alternative[index(st.op)]; a >= 0) {
-    const planner::stash_alternative& chosen = o.alternatives[index(a)];
+  if (const std::int32_t a = plan_.alternative[st.op]; a >= 0) {
+    const planner::stash_alternative& chosen = o.alternatives[a];
     k.form = chosen.form;
     for (std::size_t i = 0; i < chosen.reads.size(); ++i) {
       const planner::stash_read& r = chosen.reads[i];
       stash_operand operand;
-      operand.dense = plan_.buffers[index(st.stash[i])].form == buffer_form::dense;
+      operand.dense = plan_.buffers[st.stash[i]].form == buffer_form::dense;
       if (operand.dense) {
         operand.view = dense_view(r.slice, st.stash[i]);
       } else {
-        operand.stored = {plan_.choices[index(r.storage)].stored, g.at(r.storage).type,
+        operand.stored = {plan_.choices[r.storage].stored, g.at(r.storage).type,
                           shape({g.at(r.storage).elements(g.batch)}), kept_bytes(r.storage, st.stash[i])};
       }
       k.stash.push_back(operand);
@@ -176,7 +171,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
   }
   k.workspace = {arena_.data() + workspace_begin_, static_cast<std::size_t>(plan_.sizes.workspace_bytes)};
   k.key.seed = options_.seed;
-  k.key.layer = static_cast<std::uint32_t>(o.forward_op >= 0 ? o.forward_op : st.op);
+  k.key.layer = static_cast<std::uint32_t>((o.forward_op.valid() ? o.forward_op : st.op).number());
   k.loss = &loss_;
   k.correct = &correct_;
   if (o.stage == op_stage::forward) {
@@ -192,18 +187,17 @@ void executor::prepare() {
   const planner::graph& g = plan_.network;
   reports_.assign(g.storages.size(), {});
   updated_.assign(g.ops.size(), 0);
-  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+  for (const planner::buffer_id b : plan_.buffers.ids()) {
     const planner::buffer& buffer = plan_.buffers[b];
     if (buffer.form == buffer_form::host) continue;
     if (buffer.form == buffer_form::overflow) {
-      overflow_ = {buffer_bytes(static_cast<planner::buffer_id>(b)).data(),
-                   static_cast<std::uint64_t>(buffer.bytes), &overflow_claimed_};
+      overflow_ = {buffer_bytes(planner::buffer_id(b)).data(), static_cast<std::uint64_t>(buffer.bytes),
+                   &overflow_claimed_};
       continue;
     }
     const storage_role role = g.at(buffer.storage).role;
-    if (role == storage_role::image && buffer.first_step == 0)
-      image_buffer_ = static_cast<planner::buffer_id>(b);
-    if (role == storage_role::label) label_buffer_ = static_cast<planner::buffer_id>(b);
+    if (role == storage_role::image && buffer.first_step == 0) image_buffer_ = planner::buffer_id(b);
+    if (role == storage_role::label) label_buffer_ = planner::buffer_id(b);
   }
   first_backward_step_ = plan_.steps.size();
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -217,7 +211,7 @@ void executor::prepare() {
     }
     prepared_step p;
     const planner::tensor_ref whole{st.storage, 0, 0};
-    p.stored = plan_.choices[index(st.storage)].stored;
+    p.stored = plan_.choices[st.storage].stored;
     p.stored.rule = p.stored.kind == encoding_kind::sign_mask ? options_.rule : p.stored.rule;
     if (st.kind == step_kind::encode) {
       p.dense_in = dense_view(whole, st.inputs[0]);
@@ -248,9 +242,9 @@ void executor::prepare() {
 void executor::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
   const planner::graph& g = plan_.network;
   const std::size_t image_bytes =
-      image_buffer_ < 0
+      !image_buffer_.valid()
           ? 0
-          : static_cast<std::size_t>(g.at(plan_.buffers[index(image_buffer_)].storage).bytes(g.batch));
+          : static_cast<std::size_t>(g.at(plan_.buffers[image_buffer_].storage).bytes(g.batch));
   if (images.size() != image_bytes || labels.size() != static_cast<std::size_t>(g.batch)) {
     throw error(errc::invalid_argument,
                 fmt::format("executor: batch: expected {} image bytes and {} labels, got {} and {}",
@@ -262,7 +256,7 @@ void executor::load(std::span<const std::uint8_t> images, std::span<const std::i
                   fmt::format("executor: labels: expected 0..{}, got {}", g.classes - 1, label));
     }
   }
-  if (image_buffer_ >= 0) std::memcpy(buffer_bytes(image_buffer_).data(), images.data(), images.size());
+  if (image_buffer_.valid()) std::memcpy(buffer_bytes(image_buffer_).data(), images.data(), images.size());
   std::memcpy(buffer_bytes(label_buffer_).data(), labels.data(), labels.size_bytes());
 }
 
@@ -272,8 +266,8 @@ void executor::run_step(std::size_t i) {
   const execution_context context = openmp_context(plan_.threads);
   switch (st.kind) {
     case step_kind::run:
-      if (kernels_[index(st.op)] != nullptr) {
-        kernels_[index(st.op)]->run(p.operands);
+      if (kernels_[st.op] != nullptr) {
+        kernels_[st.op]->run(p.operands);
       } else if (update_ != nullptr) {
         save_for_undo(st.op);
         update(plan_.network.op_at(st.op), *update_);
@@ -302,7 +296,7 @@ void executor::run_step(std::size_t i) {
 
 void executor::check_reports(const planner::step& st) const {
   const auto check = [&](planner::storage_id s) {
-    const std::uint32_t status = reports_[index(s)].status;
+    const std::uint32_t status = reports_[s].status;
     if ((status & (status_corrupt | status_verification | status_capacity)) == 0) return;
     const bool differs = (status & status_verification) != 0;
     throw error(
@@ -311,9 +305,9 @@ void executor::check_reports(const planner::step& st) const {
                     differs ? "values that differ from the original" : "bytes that do not decode"));
   };
   if (st.kind == step_kind::decode || st.kind == step_kind::recompute) check(st.storage);
-  if (st.kind != step_kind::run || plan_.alternative[index(st.op)] < 0) return;
+  if (st.kind != step_kind::run || plan_.alternative[st.op] < 0) return;
   const planner::op& o = plan_.network.op_at(st.op);
-  for (const planner::stash_read& r : o.alternatives[index(plan_.alternative[index(st.op)])].reads)
+  for (const planner::stash_read& r : o.alternatives[plan_.alternative[st.op]].reads)
     check(r.storage);
 }
 
@@ -408,7 +402,7 @@ std::int64_t executor::count_correct(std::span<const std::uint8_t> images,
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const planner::step& st = plan_.steps[i];
     if (st.kind != step_kind::run || plan_.network.op_at(st.op).stage != op_stage::forward) continue;
-    kernels_[index(st.op)]->run(prepared_[i].evaluation);
+    kernels_[st.op]->run(prepared_[i].evaluation);
   }
   const auto* probabilities = reinterpret_cast<const float*>(buffer_bytes(probability_buffer_).data());
   std::int64_t right = 0;
@@ -425,11 +419,11 @@ std::vector<stash_observation> executor::measure_densities(std::span<const std::
                                                            std::span<const std::int32_t> labels) {
   load(images, labels);
   const planner::graph& g = plan_.network;
-  std::vector<double> density(g.storages.size(), -1.0);
+  planner::id_vector<planner::storage_id, double> density(g.storages.size(), -1.0);
   for (std::size_t i = 0; i < first_backward_step_; ++i) {
     const planner::step& st = plan_.steps[i];
     if (st.kind != step_kind::run) continue;
-    kernels_[index(st.op)]->run(prepared_[i].operands);
+    kernels_[st.op]->run(prepared_[i].operands);
     for (std::size_t k = 0; k < st.outputs.size(); ++k) {
       // A later op may write the same storage: the last look counts.
       const planner::storage& s = g.at(g.op_at(st.op).outputs[k].storage);
@@ -437,26 +431,25 @@ std::vector<stash_observation> executor::measure_densities(std::span<const std::
       const auto* words = reinterpret_cast<const std::uint32_t*>(buffer_bytes(st.outputs[k]).data());
       const std::int64_t n = s.elements(g.batch);
       const std::int64_t zeros = std::count(words, words + n, 0U);
-      density[index(g.op_at(st.op).outputs[k].storage)] =
-          static_cast<double>(n - zeros) / static_cast<double>(n);
+      density[g.op_at(st.op).outputs[k].storage] = static_cast<double>(n - zeros) / static_cast<double>(n);
     }
   }
   std::vector<stash_observation> result;
-  for (std::size_t s = 0; s < density.size(); ++s) {
-    if (density[s] >= 0) result.push_back({static_cast<planner::storage_id>(s), density[s], 0, 0, true});
+  for (const planner::storage_id s : density.ids()) {
+    if (density[s] >= 0) result.push_back({s, density[s], 0, 0, true});
   }
   return result;
 }
 
 std::vector<stash_observation> executor::observations() const {
   std::vector<stash_observation> result;
-  for (std::size_t s = 0; s < plan_.choices.size(); ++s) {
+  for (const planner::storage_id s : plan_.choices.ids()) {
     const planner::stash_choice& c = plan_.choices[s];
     if (!planner::kept_sparsely(c)) continue;
     const encode_report& r = reports_[s];
     const auto elements = static_cast<double>(plan_.network.storages[s].elements(plan_.network.batch));
-    result.push_back({static_cast<planner::storage_id>(s), static_cast<double>(r.nonzeros) / elements,
-                      r.slot_bytes, r.overflow_bytes, (r.status & status_capacity) == 0});
+    result.push_back({planner::storage_id(s), static_cast<double>(r.nonzeros) / elements, r.slot_bytes,
+                      r.overflow_bytes, (r.status & status_capacity) == 0});
   }
   return result;
 }

@@ -56,7 +56,7 @@ struct step_result {
 
 /// What a run of the executor has to say about one stashed storage in the last step.
 struct stash_observation {
-  planner::storage_id storage = -1;
+  planner::storage_id storage = planner::no_id;
   double density = 1.0;          ///< measured by the encoder
   std::uint64_t slot_bytes = 0;  ///< in use, of the planned slot
   std::uint64_t overflow_bytes = 0;
@@ -131,7 +131,7 @@ class executor {
   /// look at and change buffer_bytes() that no copy is using.
   std::function<void(std::size_t)> after_step;
   std::span<std::byte> buffer_bytes(planner::buffer_id b);
-  encode_report& report(planner::storage_id s) { return reports_[static_cast<std::size_t>(s)]; }
+  encode_report& report(planner::storage_id s) { return reports_[s]; }
 
  private:
   struct prepared_step;
@@ -171,18 +171,20 @@ class executor {
     std::int64_t offset;
   };
   std::vector<saved> undo_;
-  std::vector<char> updated_;  // per op: in this step
+  planner::id_vector<planner::op_id, char> updated_;  // in this step
   std::int64_t workspace_begin_ = 0, maps_begin_ = 0;
-  std::vector<std::int64_t> parameter_offset_;       // per storage, -1 for batch-proportional ones
-  std::vector<std::unique_ptr<op_kernel>> kernels_;  // per op; none for updates
-  const sgd_settings* update_ = nullptr;             // of updates in the backward stage; null: none runs
-  std::vector<prepared_step> prepared_;              // per step
-  std::vector<encode_report> reports_;               // per storage
-  std::unique_ptr<runtime::swap_engine> engine_;     // runs the steps
+  planner::id_vector<planner::storage_id, std::int64_t>
+      parameter_offset_;  // per storage, -1 for batch-proportional ones
+  planner::id_vector<planner::op_id, std::unique_ptr<op_kernel>> kernels_;  // per op; none for updates
+  const sgd_settings* update_ = nullptr;  // of updates in the backward stage; null: none runs
+  std::vector<prepared_step> prepared_;   // per step
+  planner::id_vector<planner::storage_id, encode_report> reports_;  // per storage
+  std::unique_ptr<runtime::swap_engine> engine_;                    // runs the steps
   std::uint64_t overflow_claimed_ = 0;
   overflow_arena overflow_;
   std::size_t first_backward_step_ = 0, running_ = 0;
-  planner::buffer_id image_buffer_ = -1, label_buffer_ = -1, probability_buffer_ = -1;
+  planner::buffer_id image_buffer_ = planner::no_id, label_buffer_ = planner::no_id,
+                     probability_buffer_ = planner::no_id;
   step_times times_;
   double loss_ = 0;
   std::int64_t correct_ = 0;

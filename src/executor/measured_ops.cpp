@@ -45,8 +45,7 @@ double measured_run::seconds() const {
 
 void set_seconds(planner::graph& g, const planner::plan& p, const measured_run& run) {
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
-    if (p.steps[i].kind == step_kind::run)
-      g.ops[static_cast<std::size_t>(p.steps[i].op)].seconds = run.step_seconds(i);
+    if (p.steps[i].kind == step_kind::run) g.ops[p.steps[i].op].seconds = run.step_seconds(i);
   }
   double all = 0.0;
   const auto weight_bytes = [&](const planner::op& o) {

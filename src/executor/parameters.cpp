@@ -55,13 +55,13 @@ std::span<const float> executor::parameter(planner::storage_id s) const {
 
 void executor::initialise(std::uint64_t seed) {
   const planner::graph& g = plan_.network;
-  planner::storage_id logits_storage = -1;
+  planner::storage_id logits_storage = planner::no_id;
   for (const planner::op& o : g.ops) {
     if (o.kind == op_kind::softmax_cross_entropy) logits_storage = o.inputs[0].storage;
   }
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     if (g.storages[s].batch_proportional()) continue;
-    std::ranges::fill(parameter(static_cast<planner::storage_id>(s)), 0.0F);
+    std::ranges::fill(parameter(planner::storage_id(s)), 0.0F);
   }
   for (const planner::op& o : g.ops) {
     if (o.kind == op_kind::batch_norm) {
@@ -78,7 +78,7 @@ void executor::initialise(std::uint64_t seed) {
     const bool logits = o.outputs[0].storage == logits_storage;
     const auto deviation = static_cast<float>(std::sqrt((logits ? 0.1 : 2.0) / static_cast<double>(fan_in)));
     const std::span<float> values = parameter(o.parameters[0]);
-    const std::uint64_t key = mix(seed ^ mix(static_cast<std::uint64_t>(o.parameters[0]) + 1));
+    const std::uint64_t key = mix(seed ^ mix(static_cast<std::uint64_t>(o.parameters[0].number()) + 1));
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = deviation * normal(key, i);
   }
@@ -89,15 +89,15 @@ void executor::place_parameters() {
   const planner::graph& g = plan_.network;
   const auto size = [&](planner::storage_id s) { return planner::aligned(g.at(s).bytes(g.batch)); };
   std::vector<planner::fixed_life> passing = planner::passing_gradients(g);
-  std::vector<char> passes(g.storages.size(), 0);
+  planner::id_vector<planner::storage_id, char> passes(g.storages.size(), 0);
   for (const planner::fixed_life& x : passing)
-    passes[static_cast<std::size_t>(x.storage)] = 1;
+    passes[x.storage] = 1;
   parameter_offset_.assign(g.storages.size(), -1);
   std::int64_t begin = 0;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     if (g.storages[s].batch_proportional() || passes[s] != 0) continue;
     parameter_offset_[s] = begin;
-    begin += size(static_cast<planner::storage_id>(s));
+    begin += size(planner::storage_id(s));
   }
   std::ranges::stable_sort(passing, {}, &planner::fixed_life::last);
   std::int64_t offset = begin;
@@ -111,7 +111,7 @@ void executor::place_parameters() {
       }
       offset = begin;
     }
-    parameter_offset_[static_cast<std::size_t>(passing[i].storage)] = offset;
+    parameter_offset_[passing[i].storage] = offset;
     offset += size(passing[i].storage);
   }
 }
@@ -135,12 +135,12 @@ void executor::update(const planner::op& o, const sgd_settings& sgd) {
 void executor::place_undo() {
   const planner::graph& g = plan_.network;
   undo_end_ = plan_.sizes.host_bytes;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  for (const planner::op_id i : g.ops.ids()) {
     const planner::op& o = g.ops[i];
     if (o.kind != op_kind::sgd_update || o.stage == planner::op_stage::update) continue;
     for (std::size_t k = 0; k + 2 < o.parameters.size(); k += 3) {
       for (const planner::storage_id s : {o.parameters[k], o.parameters[k + 2]}) {
-        undo_.push_back({static_cast<planner::op_id>(i), s, undo_end_});
+        undo_.push_back({planner::op_id(i), s, undo_end_});
         undo_end_ += g.at(s).bytes(g.batch);
       }
     }
@@ -153,12 +153,12 @@ void executor::save_for_undo(planner::op_id id) {
     const std::span<const float> values = parameter(u.storage);
     std::memcpy(host_.data() + u.offset, values.data(), values.size_bytes());
   }
-  updated_[static_cast<std::size_t>(id)] = 1;
+  updated_[id] = 1;
 }
 
 void executor::undo_updates() {
   for (const saved& u : undo_) {
-    if (updated_[static_cast<std::size_t>(u.op)] == 0) continue;
+    if (updated_[u.op] == 0) continue;
     const std::span<float> values = parameter(u.storage);
     std::memcpy(values.data(), host_.data() + u.offset, values.size_bytes());
   }
@@ -197,9 +197,9 @@ void executor::copy_parameters_from(const executor& other) {
                 fmt::format("executor::copy_parameters_from: other: expected a plan of {}, got {}", g.name,
                             from.name));
   }
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     if (g.storages[s].batch_proportional()) continue;
-    const auto id = static_cast<planner::storage_id>(s);
+    const auto id = planner::storage_id(s);
     const std::span<const float> source = other.parameter(id);
     std::ranges::copy(source, parameter(id).begin());
   }
@@ -208,11 +208,11 @@ void executor::copy_parameters_from(const executor& other) {
 std::string executor::parameters_sha256() const {
   const planner::graph& g = plan_.network;
   runtime::sha256 hash;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     const storage_role role = g.storages[s].role;
     if (role != storage_role::weight && role != storage_role::momentum && role != storage_role::statistic)
       continue;
-    hash.update(std::as_bytes(parameter(static_cast<planner::storage_id>(s))));
+    hash.update(std::as_bytes(parameter(planner::storage_id(s))));
   }
   return hash.hex();
 }

@@ -21,7 +21,7 @@ swap_task task_of(const planner::plan& p, const planner::step& st, std::span<con
   const auto name = [&] { return p.network.at(st.storage).name; };
   const auto touch = [&](const std::vector<buffer_id>& buffers, bool writes) {
     for (const buffer_id b : buffers) {
-      if (b >= 0) t.accesses.push_back({b, writes});
+      if (b.valid()) t.accesses.push_back({b.number(), writes});
     }
   };
   switch (st.kind) {
@@ -38,10 +38,10 @@ swap_task task_of(const planner::plan& p, const planner::step& st, std::span<con
       const bool out = st.kind == step_kind::copy_out;
       t.lane = out ? swap_lane::out : swap_lane::in;
       t.name = fmt::format("{} {} the host", name(), out ? "to" : "from");
-      const planner::stash_choice& c = p.choices[static_cast<std::size_t>(st.storage)];
-      const auto bytes = [&](buffer_id b) { return p.buffers[static_cast<std::size_t>(b)].bytes; };
+      const planner::stash_choice& c = p.choices[st.storage];
+      const auto bytes = [&](buffer_id b) { return p.buffers[b].bytes; };
       t.bytes = std::min(bytes(st.inputs[0]), bytes(st.outputs[0]));
-      if (planner::kept_sparsely(c)) t.used = &reports[static_cast<std::size_t>(st.storage)].slot_bytes;
+      if (planner::kept_sparsely(c)) t.used = &reports[planner::position_of(st.storage)].slot_bytes;
       break;
     }
     case step_kind::wait_out:

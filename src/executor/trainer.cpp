@@ -8,10 +8,6 @@
 namespace stash::executor {
 
 namespace {
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 /// Any plan does for looking at one forward pass, but it must fit where the run will: within the budget, or
 /// if assumed densities do not let it, with the smallest peak.
 planner::plan plan_for_densities(const planner::graph& g, planner::plan_options options) {
@@ -38,7 +34,7 @@ trainer::trainer(planner::graph g, const trainer_options& options, std::span<con
     executor measuring(plan_for_densities(graph_, options_.plan), options_.executor);
     measuring.initialise(options_.seed);
     for (const stash_observation& o : measuring.measure_densities(images, labels)) {
-      graph_.storages[index(o.storage)].density = o.density;
+      graph_.storages[o.storage].density = o.density;
     }
   }
   adopt(planner::make_plan(graph_, options_.plan));
@@ -76,8 +72,8 @@ void trainer::adopt(planner::plan p) {
 void trainer::plan_again() {
   for (const stash_observation& o : executor_->observations()) {
     if (o.stored) continue;
-    planner::storage& s = graph_.storages[index(o.storage)];
-    const planner::stash_choice& choice = executor_->current_plan().choices[index(o.storage)];
+    planner::storage& s = graph_.storages[o.storage];
+    const planner::stash_choice& choice = executor_->current_plan().choices[o.storage];
     const std::int64_t elements = s.bytes(graph_.batch) / static_cast<std::int64_t>(size_of(s.type));
     events({event_kind::overflow, s.name,
             encoded_bytes_at_density(choice.stored, s.type, elements, o.density),
@@ -106,7 +102,7 @@ void trainer::report_fallbacks() const {
   for (const stash_observation& o : executor_->observations()) {
     if (o.overflow_bytes == 0) continue;
     const std::uint64_t bytes = o.slot_bytes + o.overflow_bytes;
-    events({event_kind::fallback, graph_.storages[index(o.storage)].name, bytes, bytes, steps_});
+    events({event_kind::fallback, graph_.storages[o.storage].name, bytes, bytes, steps_});
   }
 }
 

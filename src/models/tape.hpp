@@ -177,9 +177,9 @@ class tape {
   void expect(bool holds, const std::string& name, const std::string& what) const;
 
   std::string name_;
-  std::vector<tape_record::node> nodes_;
-  std::vector<tape_record::value> values_;
-  std::vector<tape_record::parameter> parameters_;
+  planner::id_vector<tape_record::node_number, tape_record::node> nodes_;
+  planner::id_vector<tape_record::value_number, tape_record::value> values_;
+  planner::id_vector<tape_record::parameter_number, tape_record::parameter> parameters_;
 };
 
 }  // namespace stash::models

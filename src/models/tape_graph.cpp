@@ -17,6 +17,8 @@ namespace stash::models {
 namespace {
 
 using planner::graph;
+using planner::id_vector;
+using planner::no_id;
 using planner::op;
 using planner::op_id;
 using planner::op_kind;
@@ -31,12 +33,8 @@ using tape_record::node;
 using tape_record::node_kind;
 using tape_record::operand;
 
-using value_number = std::int32_t;
+using tape_record::value_number;
 using dims = std::vector<std::int64_t>;
-
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool overlap(const tensor_ref& a, const tensor_ref& b) {
   if (a.storage != b.storage) return false;
@@ -49,12 +47,14 @@ tensor_ref part_of(const tensor_ref& ref, std::int64_t begin, std::int64_t chann
   return {ref.storage, (ref.whole() ? 0 : ref.channel_begin) + begin, channels};
 }
 
+// One class: forward and backward ops share storages, so that each half asks what the other has made of a
+// value.
 class builder {
  public:
-  builder(const std::string& name, const std::vector<node>& nodes,
-          const std::vector<tape_record::value>& values,
-          const std::vector<tape_record::parameter>& parameters, std::int64_t batch,
-          const tape_options& options)
+  builder(const std::string& name, const id_vector<tape_record::node_number, node>& nodes,
+          const id_vector<value_number, tape_record::value>& values,
+          const id_vector<tape_record::parameter_number, tape_record::parameter>& parameters,
+          std::int64_t batch, const tape_options& options)
       : nodes_(nodes),
         values_(values),
         parameters_(parameters),
@@ -70,10 +70,10 @@ class builder {
         trains_(values.size(), false),
         placed_(values.size(), false),
         gradient_(values.size()),
-        forward_op_(nodes.size(), -1),
+        forward_op_(nodes.size(), no_id),
         auxiliaries_(nodes.size()),
         saved_(nodes.size()),
-        split_gradient_(nodes.size(), -1) {
+        split_gradient_(nodes.size(), no_id) {
     g_.name = name;
     g_.batch = batch;
   }
@@ -96,12 +96,10 @@ class builder {
  private:
   // ---- structure -----------------------------------------------------------------------------------------
 
-  value_number base(value_number v) const {
-    return values_[index(v)].alias_of >= 0 ? values_[index(v)].alias_of : v;
-  }
+  value_number base(value_number v) const { return values_[v].alias_of >= 0 ? values_[v].alias_of : v; }
 
   value_number input(const node& n, std::size_t i) const { return base(n.inputs[i]); }
-  const node& maker(value_number v) const { return nodes_[index(values_[index(v)].node)]; }
+  const node& maker(value_number v) const { return nodes_[values_[v].node]; }
   bool is_input(value_number v) const { return maker(v).kind == node_kind::input; }
 
   void find_readers() {
@@ -109,26 +107,26 @@ class builder {
       const node& o = nodes_[n];
       for (std::size_t i = 0; i < o.inputs.size(); ++i) {
         const value_number x = input(o, i);
-        ++readers_[index(x)];
-        only_reader_[index(x)] = readers_[index(x)] == 1 ? static_cast<std::int32_t>(n) : -1;
+        ++readers_[x];
+        only_reader_[x] = readers_[x] == 1 ? static_cast<std::int32_t>(n) : -1;
       }
     }
     for (const node& o : nodes_) {
-      if (o.kind != node_kind::split || readers_[index(input(o, 0))] == 1) continue;
+      if (o.kind != node_kind::split || readers_[input(o, 0)] == 1) continue;
       throw error(errc::invalid_argument,
                   fmt::format("tape {}: '{}': expected a value that nobody else reads", g_.name, o.name));
     }
     for (const node& o : nodes_) {
       bool trained = !o.parameters.empty();
       for (std::size_t i = 0; i < o.inputs.size(); ++i)
-        trained = trained || trains_[index(input(o, i))];
+        trained = trained || trains_[input(o, i)];
       for (const value_number y : o.outputs)
-        trains_[index(y)] = trained && o.kind != node_kind::input;
+        trains_[y] = trained && o.kind != node_kind::input;
       for (const backward_step& s : o.backward) {
         for (const tape_record::form& f : s.forms) {
           for (const tape_record::read& r : f.reads) {
-            if (r.from == operand::input) gradient_reads_[index(input(o, r.which))] = true;
-            if (r.from == operand::output) gradient_reads_[index(o.outputs[r.which])] = true;
+            if (r.from == operand::input) gradient_reads_[input(o, r.which)] = true;
+            if (r.from == operand::output) gradient_reads_[o.outputs[r.which]] = true;
           }
         }
       }
@@ -142,10 +140,10 @@ class builder {
       for (const tape_record::overwrite& w : o.overwrites) {
         const value_number x = input(o, w.input), y = o.outputs[w.output];
         const bool made_by_op = maker(x).kind == node_kind::op || maker(x).kind == node_kind::sum;
-        if (!made_by_op || gradient_reads_[index(x)] || written_over_[index(y)] >= 0) continue;
-        if (only_reader_[index(x)] != static_cast<std::int32_t>(n)) continue;
-        written_over_[index(y)] = x;
-        overwritten_by_[index(x)] = y;
+        if (!made_by_op || gradient_reads_[x] || written_over_[y] >= 0) continue;
+        if (only_reader_[x] != static_cast<std::int32_t>(n)) continue;
+        written_over_[y] = x;
+        overwritten_by_[x] = y;
       }
     }
   }
@@ -162,11 +160,11 @@ class builder {
       std::int64_t begin = 0;
       for (const value_number in : o.inputs) {
         value_number x = base(in);
-        const std::int64_t channels = values_[index(in)].shape.back();
-        const bool viewable = x == in && member_of_[index(x)].whole < 0 &&
+        const std::int64_t channels = values_[in].shape.back();
+        const bool viewable = x == in && member_of_[x].whole < 0 &&
                               (maker(x).kind == node_kind::op || maker(x).kind == node_kind::sum);
-        for (; viewable && x >= 0; x = written_over_[index(x)])
-          member_of_[index(x)] = {o.outputs[0], begin};
+        for (; viewable && x >= 0; x = written_over_[x])
+          member_of_[x] = {o.outputs[0], begin};
         begin += channels;
       }
     }
@@ -175,7 +173,7 @@ class builder {
       const node& o = maker(static_cast<value_number>(v));
       std::int64_t begin = 0;
       for (std::int32_t i = 0; i < values_[v].position; ++i)
-        begin += values_[index(o.outputs[index(i)])].shape.back();
+        begin += values_[o.outputs[i]].shape.back();
       member_of_[v] = {input(o, 0), begin};
     }
   }
@@ -187,18 +185,18 @@ class builder {
         d = options_.relu_density;
       } else if (o.pools) {
         // Neighbours are correlated: count a window as two independent taps.
-        const double x = density_[index(input(o, 0))];
+        const double x = density_[input(o, 0)];
         d = 1 - (1 - x) * (1 - x);
       } else if (o.label == "dropout") {
-        d = density_[index(input(o, 0))] * o.density_factor;
+        d = density_[input(o, 0)] * o.density_factor;
       } else if (o.kind == node_kind::concat) {
         d = 0;
         for (std::size_t i = 0; i < o.inputs.size(); ++i)
-          d += density_[index(input(o, i))] * static_cast<double>(values_[index(o.inputs[i])].shape.back());
-        d /= static_cast<double>(values_[index(o.outputs[0])].shape.back());
+          d += density_[input(o, i)] * static_cast<double>(values_[o.inputs[i]].shape.back());
+        d /= static_cast<double>(values_[o.outputs[0]].shape.back());
       }
       for (const value_number y : o.outputs)
-        density_[index(y)] = d;
+        density_[y] = d;
     }
   }
 
@@ -225,7 +223,7 @@ class builder {
     if (bytes > free / times) refuse_size(s.name);
     total_bytes_ += bytes * times;
     g_.storages.push_back(std::move(s));
-    return static_cast<storage_id>(g_.storages.size()) - 1;
+    return storage_id(g_.storages.size()) - 1;
   }
 
   [[noreturn]] void refuse_size(const std::string& name) const {
@@ -243,7 +241,7 @@ class builder {
   }
 
   struct trainable {
-    storage_id weight = -1, gradient = -1, momentum = -1;
+    storage_id weight = no_id, gradient = no_id, momentum = no_id;
     bool trained = false;
   };
 
@@ -259,34 +257,33 @@ class builder {
 
   std::string name_of(value_number v) const {
     const node& o = maker(v);
-    return values_[index(v)].position == 0 ? o.name
-                                           : fmt::format("{}.{}", o.name, values_[index(v)].position);
+    return values_[v].position == 0 ? o.name : fmt::format("{}.{}", o.name, values_[v].position);
   }
 
   tensor_ref where(value_number v) {
     v = base(v);
-    tensor_ref& ref = where_[index(v)];
-    if (ref.storage >= 0) return ref;
-    if (written_over_[index(v)] >= 0) return ref = where(written_over_[index(v)]);
-    if (const membership& m = member_of_[index(v)]; m.whole >= 0) {
+    tensor_ref& ref = where_[v];
+    if (ref.storage.valid()) return ref;
+    if (written_over_[v] >= 0) return ref = where(written_over_[v]);
+    if (const membership& m = member_of_[v]; m.whole >= 0) {
       const tensor_ref whole = where(m.whole);
-      return where_[index(v)] = part_of(whole, m.begin, values_[index(v)].shape.back());
+      return where_[v] = part_of(whole, m.begin, values_[v].shape.back());
     }
     value_number last = v;
-    while (overwritten_by_[index(last)] >= 0)
-      last = overwritten_by_[index(last)];
+    while (overwritten_by_[last] >= 0)
+      last = overwritten_by_[last];
     const node& o = maker(v);
     const storage_role role = o.kind == node_kind::input ? o.role : storage_role::feature_map;
     const storage_id s = new_storage(name_of(last), role, o.kind == node_kind::input ? o.type : dtype::f32,
-                                     values_[index(v)].shape, true);
-    if (role == storage_role::feature_map) g_.storages[index(s)].density = density_[index(last)];
-    return where_[index(v)] = {s, 0, 0};
+                                     values_[v].shape, true);
+    if (role == storage_role::feature_map) g_.storages[s].density = density_[last];
+    return where_[v] = {s, 0, 0};
   }
 
   tensor_ref input_ref(const node& o, std::size_t i) {
     const tensor_ref whole = where(o.inputs[i]);
     if (i >= o.input_slices.size() || o.input_slices[i].count == 0) return whole;
-    if (o.input_slices[i].count == values_[index(input(o, i))].shape.back()) return whole;
+    if (o.input_slices[i].count == values_[input(o, i)].shape.back()) return whole;
     return part_of(whole, o.input_slices[i].first, o.input_slices[i].count);
   }
 
@@ -327,7 +324,7 @@ class builder {
     for (const value_number y : n.outputs)
       o.outputs.push_back(where(y));
     for (const std::int32_t p : n.parameters)
-      o.parameters.push_back(trainables_[index(p)].weight);
+      o.parameters.push_back(trainables_[p].weight);
     int count = 0;
     for (const dims& s : n.statistics) {
       const std::string name = fmt::format("{}/running{}", n.name, ++count);
@@ -340,7 +337,7 @@ class builder {
     }
     for (const tape_record::auxiliary& a : n.auxiliaries) {
       const storage_id s = new_storage(n.name + a.suffix, storage_role::auxiliary, a.type, a.shape, true);
-      g_.storages[index(s)].window_taps = a.window_taps;
+      g_.storages[s].window_taps = a.window_taps;
       o.optional_outputs.push_back(s);
     }
     auxiliaries_[number] = o.optional_outputs;
@@ -352,7 +349,7 @@ class builder {
     o.flops = n.flops * static_cast<double>(g_.batch);
     o.workspace_bytes = workspace(n.name, n.workspace);
     made = std::move(o);
-    forward_op_[number] = static_cast<op_id>(g_.ops.size()) - 1;
+    forward_op_[number] = op_id(g_.ops.size()) - 1;
     if (n.recomputable) cheap_.push_back(forward_op_[number]);
   }
 
@@ -360,7 +357,7 @@ class builder {
     const tensor_ref whole = where(n.outputs[0]);
     std::int64_t begin = 0;
     for (const value_number in : n.inputs) {
-      const std::int64_t channels = values_[index(in)].shape.back();
+      const std::int64_t channels = values_[in].shape.back();
       const tensor_ref target = part_of(whole, begin, channels), source = where(in);
       begin += channels;
       if (source == target) continue;
@@ -377,41 +374,40 @@ class builder {
     const auto found = holders_.find(ref.storage);
     return found != holders_.end() &&
            std::any_of(found->second.begin(), found->second.end(),
-                       [&](value_number v) { return v != self && overlap(gradient_[index(v)], ref); });
+                       [&](value_number v) { return v != self && overlap(gradient_[v], ref); });
   }
 
   void hold(value_number v, const tensor_ref& ref) {
-    gradient_[index(v)] = ref;
+    gradient_[v] = ref;
     holders_[ref.storage].push_back(v);
   }
 
   void release(value_number v) {
-    if (gradient_[index(v)].storage < 0) return;
-    std::erase(holders_[gradient_[index(v)].storage], v);
+    if (!gradient_[v].storage.valid()) return;
+    std::erase(holders_[gradient_[v].storage], v);
   }
 
   // Memory for a gradient of v. The first of a part of a split lies where the whole wants it.
   tensor_ref fresh_gradient(value_number v) {
-    if (maker(v).kind != node_kind::split || placed_[index(v)]) return {gradient_storage(v), 0, 0};
-    placed_[index(v)] = true;
+    if (maker(v).kind != node_kind::split || placed_[v]) return {gradient_storage(v), 0, 0};
+    placed_[v] = true;
     return slice_of_whole(v);
   }
 
   tensor_ref slice_of_whole(value_number v) {
-    storage_id& root = split_gradient_[index(values_[index(v)].node)];
-    if (root < 0) root = gradient_storage(input(maker(v), 0));
-    return part_of({root, 0, 0}, member_of_[index(v)].begin, values_[index(v)].shape.back());
+    storage_id& root = split_gradient_[values_[v].node];
+    if (!root.valid()) root = gradient_storage(input(maker(v), 0));
+    return part_of({root, 0, 0}, member_of_[v].begin, values_[v].shape.back());
   }
 
   storage_id gradient_storage(value_number v) {
-    return new_storage(name_of(v) + ".gradient", storage_role::gradient, dtype::f32, values_[index(v)].shape,
-                       true);
+    return new_storage(name_of(v) + ".gradient", storage_role::gradient, dtype::f32, values_[v].shape, true);
   }
 
   // Adds `part` to the gradient of v; a fresh part belongs to nobody else.
   void contribute(value_number v, const tensor_ref& part, bool fresh) {
-    const tensor_ref sum = gradient_[index(v)];
-    if (sum.storage < 0) return hold(v, part);
+    const tensor_ref sum = gradient_[v];
+    if (!sum.storage.valid()) return hold(v, part);
     const std::string name = name_of(v) + "/accumulate";
     if (!shared(sum, v)) {
       op& o = emit(name, op_kind::accumulate, op_stage::backward);
@@ -430,20 +426,19 @@ class builder {
   void backward(std::size_t number) {
     const node& n = nodes_[number];
     const bool reached = std::any_of(n.outputs.begin(), n.outputs.end(),
-                                     [&](value_number y) { return gradient_[index(y)].storage >= 0; });
+                                     [&](value_number y) { return gradient_[y].storage.valid(); });
     if (n.kind == node_kind::input || (!reached && !n.loss)) return;
     if (n.kind == node_kind::split) return join_parts(number);
     for (std::size_t s = 0; s < n.backward.size(); ++s) {
       run_step(number, n.backward[s], s + 1 == n.backward.size() && n.kind == node_kind::op);
     }
     if (n.kind == node_kind::op) return;
-    const tensor_ref dy = gradient_[index(n.outputs[0])];
+    const tensor_ref dy = gradient_[n.outputs[0]];
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < n.inputs.size(); ++i) {
       const value_number x = input(n, i);
-      const std::int64_t channels = values_[index(n.inputs[i])].shape.back();
-      if (trains_[index(x)])
-        contribute(x, n.kind == node_kind::sum ? dy : part_of(dy, begin, channels), false);
+      const std::int64_t channels = values_[n.inputs[i]].shape.back();
+      if (trains_[x]) contribute(x, n.kind == node_kind::sum ? dy : part_of(dy, begin, channels), false);
       begin += channels;
     }
     release(n.outputs[0]);
@@ -453,7 +448,7 @@ class builder {
     const node& n = nodes_[number];
     op o;
     for (const value_number y : n.outputs) {
-      if (gradient_[index(y)].storage >= 0) o.inputs.push_back(gradient_[index(y)]);
+      if (gradient_[y].storage.valid()) o.inputs.push_back(gradient_[y]);
     }
     for (const std::size_t i : s.id_inputs)
       o.inputs.push_back(input_ref(n, i));
@@ -464,16 +459,16 @@ class builder {
     std::vector<std::pair<value_number, tensor_ref>> parts;
     for (const std::size_t t : s.targets) {
       const value_number x = input(n, t);
-      if (!trains_[index(x)]) continue;
+      if (!trains_[x]) continue;
       parts.emplace_back(x, target_of(n, s, t, x, last));
       o.outputs.push_back(parts.back().second);
     }
     if (o.outputs.empty() && s.trained.empty()) return;
     for (const std::size_t p : s.parameters)
-      o.parameters.push_back(trainables_[index(n.parameters[p])].weight);
+      o.parameters.push_back(trainables_[n.parameters[p]].weight);
     o.parameters.insert(o.parameters.end(), saved_[number].begin(), saved_[number].end());
     for (const std::size_t p : s.trained) {
-      trainable& t = trainables_[index(n.parameters[p])];
+      trainable& t = trainables_[n.parameters[p]];
       t.trained = true;
       o.parameters_written.push_back(t.gradient);
     }
@@ -495,10 +490,10 @@ class builder {
 
   tensor_ref target_of(const node& n, const backward_step& s, std::size_t target, value_number x, bool last) {
     if (last && static_cast<std::int32_t>(target) == s.in_place_target) {
-      const value_number y = n.outputs[index(s.in_place_output)];
-      const tensor_ref dy = gradient_[index(y)];
-      const bool same_shape = values_[index(x)].shape == values_[index(y)].shape;
-      if (dy.storage >= 0 && same_shape && maker(x).kind != node_kind::split && !shared(dy, y)) return dy;
+      const value_number y = n.outputs[s.in_place_output];
+      const tensor_ref dy = gradient_[y];
+      const bool same_shape = values_[x].shape == values_[y].shape;
+      if (dy.storage.valid() && same_shape && maker(x).kind != node_kind::split && !shared(dy, y)) return dy;
     }
     return fresh_gradient(x);
   }
@@ -522,8 +517,8 @@ class builder {
     const node& n = nodes_[number];
     const value_number x = input(n, 0);
     for (const value_number y : n.outputs) {
-      const tensor_ref have = gradient_[index(y)];
-      if (have.storage < 0) {
+      const tensor_ref have = gradient_[y];
+      if (!have.storage.valid()) {
         throw error(errc::invalid_argument,
                     fmt::format("tape {}: '{}': expected parts that all have a reader with a gradient",
                                 g_.name, n.name));
@@ -536,7 +531,7 @@ class builder {
       }
       release(y);
     }
-    if (trains_[index(x)]) contribute(x, {split_gradient_[number], 0, 0}, true);
+    if (trains_[x]) contribute(x, {split_gradient_[number], 0, 0}, true);
   }
 
   void update() {
@@ -553,26 +548,28 @@ class builder {
     }
   }
 
-  const std::vector<node>& nodes_;
-  const std::vector<tape_record::value>& values_;
-  const std::vector<tape_record::parameter>& parameters_;
+  const id_vector<tape_record::node_number, node>& nodes_;
+  const id_vector<value_number, tape_record::value>& values_;
+  const id_vector<tape_record::parameter_number, tape_record::parameter>& parameters_;
   tape_options options_;
   graph g_;
   std::int64_t total_bytes_ = 0;
-  std::vector<int> readers_;
-  std::vector<std::int32_t> only_reader_;
-  std::vector<bool> gradient_reads_;                         // some alternative of a backward op reads it
-  std::vector<value_number> written_over_, overwritten_by_;  // in place: the value before, the value after
-  std::vector<membership> member_of_;
-  std::vector<tensor_ref> where_;
-  std::vector<double> density_;
-  std::vector<bool> trains_;  // a gradient is needed
-  std::vector<bool> placed_;  // a part of a split: its slice of the gradient of the whole is taken
-  std::vector<tensor_ref> gradient_;
+  id_vector<std::int32_t, int> readers_;
+  id_vector<std::int32_t, std::int32_t> only_reader_;
+  id_vector<std::int32_t, bool> gradient_reads_;  // some alternative of a backward op reads it
+  id_vector<std::int32_t, value_number> written_over_,
+      overwritten_by_;  // in place: the value before, the value after
+  id_vector<std::int32_t, membership> member_of_;
+  id_vector<std::int32_t, tensor_ref> where_;
+  id_vector<std::int32_t, double> density_;
+  id_vector<std::int32_t, bool> trains_;  // a gradient is needed
+  id_vector<std::int32_t, bool>
+      placed_;  // a part of a split: its slice of the gradient of the whole is taken
+  id_vector<std::int32_t, tensor_ref> gradient_;
   std::vector<op_id> forward_op_, cheap_;  ///< cheap_: those that may run again
   std::vector<std::vector<storage_id>> auxiliaries_, saved_;
-  std::vector<storage_id> split_gradient_;
-  std::vector<trainable> trainables_;
+  id_vector<std::int32_t, storage_id> split_gradient_;
+  id_vector<std::int32_t, trainable> trainables_;
   std::unordered_map<storage_id, std::vector<value_number>> holders_;
   std::unordered_set<std::string> names_, op_names_;
 };

@@ -11,6 +11,11 @@
 
 namespace stash::models::tape_record {
 
+/// Places in the lists of a tape.
+using value_number = std::int32_t;
+using node_number = std::int32_t;
+using parameter_number = std::int32_t;
+
 enum class operand : std::uint8_t { input, output, auxiliary };
 
 /// A read of the forward pass: operand number `which` of its list.
@@ -74,9 +79,10 @@ inline constexpr std::int64_t most_elements = std::int64_t{1} << 56, most_bytes 
 struct node {
   std::string name, label;
   node_kind kind = node_kind::op;
-  std::vector<std::int32_t> inputs, outputs;
+  std::vector<value_number> inputs;
+  planner::id_vector<std::int32_t, value_number> outputs;
   std::vector<slice> input_slices;  ///< of ids; missing or empty: the whole
-  std::vector<std::int32_t> parameters;
+  std::vector<parameter_number> parameters;
   std::vector<std::vector<std::int64_t>> statistics;        ///< running ones, fixed size
   std::vector<std::vector<std::int64_t>> saved_statistics;  ///< of this step, fixed size
   std::vector<auxiliary> auxiliaries;
@@ -96,9 +102,9 @@ struct node {
 
 struct value {
   std::vector<std::int64_t> shape;
-  std::int32_t node = -1;
+  node_number node = -1;
   std::int32_t position = 0;   ///< among the outputs of the node
-  std::int32_t alias_of = -1;  ///< reshaped: the value that it is
+  value_number alias_of = -1;  ///< reshaped: the value that it is
 };
 
 struct parameter {

@@ -18,7 +18,7 @@ namespace stash::planner {
 namespace {
 
 std::int64_t boundary_bytes(const graph& g, const schedule& s) {
-  const std::vector<std::int64_t> live = live_bytes(s);
+  const id_vector<step_number, std::int64_t> live = live_bytes(s);
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     if (s.steps[i].kind == step_kind::run && g.op_at(s.steps[i].op).stage == op_stage::backward)
       return live[i];
@@ -58,8 +58,8 @@ void check_total_bytes(const graph& g) {
   }
 }
 
-plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
-              placement where) {
+plan assemble(const graph& g, const plan_options& options, const scheduler& facts, placed_choice placed) {
+  auto& [chosen, where] = placed;
   plan p;
   p.network = g;
   p.chosen_policy = options.chosen_policy;
@@ -75,11 +75,11 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
     p.smallest_swap = options.smallest_swap;
     p.overflow_share = options.overflow_share;
   }
-  p.choices = s.choices;
-  p.alternative = s.alternative;
+  p.choices = std::move(chosen.choices);
+  p.alternative = std::move(chosen.alternative);
   const auto readers = readers_of(g, p.alternative);
-  for (std::size_t i = 0; i < p.choices.size(); ++i) {
-    p.choices[i].reason = reason_for(p.choices, g, static_cast<storage_id>(i), options, readers[i]);
+  for (const storage_id i : p.choices.ids()) {
+    p.choices[i].reason = reason_for(p.choices, g, i, options, readers[i]);
   }
   place_on_host(where);
   plan_sizes& sizes = p.sizes;

@@ -82,14 +82,14 @@ std::string encoded_reason(const stash_choice& c, const plan_options& options,
   return "";
 }
 
-std::string recompute_reason(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
-                             const plan_options& options, const std::vector<reader>& readers) {
-  const stash_choice& c = choices[static_cast<std::size_t>(id)];
-  const recipe& r = g.recipes[static_cast<std::size_t>(c.recipe)];
+std::string recompute_reason(const id_vector<storage_id, stash_choice>& choices, const graph& g,
+                             storage_id id, const plan_options& options, const std::vector<reader>& readers) {
+  const stash_choice& c = choices[id];
+  const recipe& r = g.recipes[c.recipe];
   kept_sources kept;
   std::string sources, ops;
   for (const storage_id s : r.sources) {
-    kept.add(choices[static_cast<std::size_t>(s)]);
+    kept.add(choices[s]);
     sources += (sources.empty() ? "" : ", ") + g.at(s).name;
   }
   for (const op_id o : r.ops)
@@ -108,16 +108,17 @@ std::string recompute_reason(const std::vector<stash_choice>& choices, const gra
     const auto times = std::count_if(readers.begin(), readers.end(), [&](const reader& x) {
       return !reads_directly(g.op_at(x.op).kind, x.what, c, x.whole);
     });
-    text += fmt::format(": +{:.3g} ms", static_cast<double>(times) * recompute_ms(g, r, *options.model));
+    text += fmt::format(": +{:.3g} ms",
+                        static_cast<double>(times) * cost_model_of(*options.model)->recompute_ms(g, r));
   }
   return text;
 }
 
 }  // namespace
 
-std::string reason_for(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
+std::string reason_for(const id_vector<storage_id, stash_choice>& choices, const graph& g, storage_id id,
                        const plan_options& options, const std::vector<reader>& readers) {
-  const stash_choice& c = choices[static_cast<std::size_t>(id)];
+  const stash_choice& c = choices[id];
   if (readers.empty()) return "no chosen backward op reads it";
   switch (c.kind) {
     case stash_kind::none:

@@ -12,7 +12,7 @@
 namespace stash::planner {
 
 /// `choices`: per storage of the plan; `readers`: those of storage `id` under the plan's alternatives.
-std::string reason_for(const std::vector<stash_choice>& choices, const graph& g, storage_id id,
+std::string reason_for(const id_vector<storage_id, stash_choice>& choices, const graph& g, storage_id id,
                        const plan_options& options, const std::vector<reader>& readers);
 
 }  // namespace stash::planner

@@ -11,10 +11,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 std::string form_on_device(const stash_choice& c) {
   switch (c.kind) {
     case stash_kind::none:
@@ -81,7 +77,7 @@ std::string explain(const plan& p) {
       "{:.3f} MB ({})\n",
       mb(z.baseline_peak), mb(z.planned_peak),
       z.planned_peak > 0 ? static_cast<double>(z.baseline_peak) / static_cast<double>(z.planned_peak) : 0.0,
-      mb(z.bound), mb(z.wall), z.wall_op >= 0 ? printable(g.op_at(z.wall_op).name) : "none");
+      mb(z.bound), mb(z.wall), z.wall_op.valid() ? printable(g.op_at(z.wall_op).name) : "none");
   text += fmt::format(
       "everything: baseline {:.3f} MB, planned {:.3f} MB, of which weights, gradients, momentum and "
       "statistics {:.3f} MB, workspace {:.3f} MB\n",
@@ -94,18 +90,18 @@ std::string explain(const plan& p) {
   text += "\n";
   std::vector<storage_id> stashed;
   std::size_t widest = 8;
-  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+  for (const storage_id s : p.choices.ids()) {
     if (p.choices[s].kind == stash_kind::none) continue;
-    stashed.push_back(static_cast<storage_id>(s));
+    stashed.push_back(s);
     widest = std::max(widest, printable(g.storages[s].name).size());
   }
   text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  read by; why\n", "tensor", widest, "kept as",
                       "bytes before", "bytes after");
   const auto all_readers = readers_of(g, p.alternative);
   for (const storage_id s : stashed) {
-    const stash_choice& c = p.choices[index(s)];
+    const stash_choice& c = p.choices[s];
     std::string readers;
-    for (const reader& r : all_readers[index(s)]) {
+    for (const reader& r : all_readers[s]) {
       readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", printable(g.op_at(r.op).name),
                              to_string(r.what));
     }

@@ -48,7 +48,7 @@ std::string_view to_string(stash_kind kind) noexcept;
 struct stash_choice {
   stash_kind kind = stash_kind::none;
   encoding stored;                ///< kind encoded; recompute: sign_mask, range_mask or shape_only
-  std::int32_t recipe = -1;       ///< kind recompute: number in graph::recipes
+  recipe_id recipe = no_id;       ///< kind recompute: number in graph::recipes
   std::int64_t bytes_before = 0;  ///< dense
   std::int64_t bytes_after = 0;   ///< kept bytes, slot margin included
   double density = 1.0;           ///< the density that the slot was sized for, before the margin
@@ -60,24 +60,27 @@ struct stash_choice {
 enum class buffer_form : std::uint8_t {
   dense,     ///< the dense storage (forward value, gradient, decoded or recomputed value)
   encoded,   ///< stash_choice::stored
-  overflow,  ///< the shared overflow arena; storage == -1
+  overflow,  ///< the shared overflow arena; of no storage
   host,      ///< a swapped storage's kept form in host memory; the offset counts in the host arena
 };
 
 std::string_view to_string(buffer_form form) noexcept;
 
+/// Place in the list of steps of a plan. Lifetimes are sums and ranges of these.
+using step_number = std::int32_t;
+
 /// A block of the map region of the arena, or (form host) of the host arena; steps [first_step, last_step]
 /// may touch it, inclusive.
 struct buffer {
-  storage_id storage = -1;
+  storage_id storage = no_id;
   buffer_form form = buffer_form::dense;
   std::int64_t bytes = 0;   ///< multiple of buffer_alignment
   std::int64_t offset = 0;  ///< multiple of buffer_alignment, from the start of the map region
-  std::int32_t first_step = 0;
-  std::int32_t last_step = 0;
+  step_number first_step = 0;
+  step_number last_step = 0;
 };
 
-using buffer_id = std::int32_t;
+using buffer_id = typed_id<buffer>;
 
 enum class step_kind : std::uint8_t {
   run,        ///< execute an op
@@ -92,12 +95,12 @@ enum class step_kind : std::uint8_t {
 };
 std::string_view to_string(step_kind kind) noexcept;
 
-/// One entry of the step list. Buffers of operands are parallel to the op's own lists; -1 stands for a
-/// storage outside the map region (parameters) or an optional output that the plan does not want.
+/// One entry of the step list. Buffers of operands are parallel to the op's own lists; none stands for
+/// a storage outside the map region (parameters) or an optional output that the plan does not want.
 struct step {
   step_kind kind = step_kind::run;
-  op_id op = -1;            ///< run, recompute
-  storage_id storage = -1;  ///< encode, decode; recompute: what the op makes
+  op_id op = no_id;            ///< run, recompute
+  storage_id storage = no_id;  ///< encode, decode; recompute: what the op makes
   std::vector<buffer_id> inputs;
   std::vector<buffer_id> outputs;
   std::vector<buffer_id> optional_outputs;
@@ -111,7 +114,7 @@ struct plan_sizes {
   std::int64_t baseline_peak = 0, baseline_peak_total = 0;
   std::int64_t planned_peak = 0, planned_peak_total = 0;
   std::int64_t wall = 0;  ///< W: largest sum of dense tensors of one op
-  op_id wall_op = -1;
+  op_id wall_op = no_id;
   std::int64_t boundary = 0;         ///< bytes live while the first backward op runs
   std::int64_t bound = 0;            ///< no plan of this order and these encodings gets below (batch part)
   std::int64_t max_live = 0;         ///< of the planned buffers
@@ -168,10 +171,10 @@ struct plan {
   std::int64_t budget_bytes = 0;     ///< 0: none was given (the peak was minimised)
   int threads = 1;
   std::string machine;  ///< free text: processor and instruction set that workspaces were asked for
-  std::vector<stash_choice> choices;      ///< per storage
-  std::vector<std::int32_t> alternative;  ///< per op; -1 where the op has none
-  std::vector<buffer> buffers;
-  std::vector<step> steps;
+  id_vector<storage_id, stash_choice> choices;  ///< per storage
+  id_vector<op_id, std::int32_t> alternative;   ///< per op; -1 where the op has none
+  id_vector<buffer_id, buffer> buffers;
+  id_vector<step_number, step> steps;
   double slot_margin = 0.0;
   std::int64_t overflow_bytes = 0;
   /// Groups of storages with so many combinations of choices that only some were tried.
@@ -184,7 +187,8 @@ struct plan {
   double overflow_share = 0.0;            ///< of sparse forms, set aside for overflow
   std::vector<tensor_rule> tensors;       ///< what the user said of single tensors
   bound_certificate certificate;          ///< empty without a relaxation
-  std::vector<step_time> timeline;        ///< per step; empty in plans that were made without a machine model
+  id_vector<step_number, step_time>
+      timeline;  ///< per step; empty in plans that were made without a machine model
   /// False: no buffer has an offset (all are 0), and the peaks are the largest sums of live bytes.
   bool laid_out = true;
 };

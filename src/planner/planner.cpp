@@ -15,20 +15,15 @@
 namespace stash::planner {
 namespace {
 
-struct placed {
-  picks choice;
-  placement where;
-};
-
-placed place_picks(const search& s, picks choice) {
-  placement where = s.lays_out() ? place(s.build(choice)) : without_layout(s.build(choice));
-  return {std::move(choice), std::move(where)};
+placed_choice place_picks(const search& s, const picks& p) {
+  placement where = s.lays_out() ? place(s.build(p)) : without_layout(s.build(p));
+  return {s.select(p), std::move(where)};
 }
 
 // A plan of at most this height with as little codec work as the greedy choice manages.
-std::optional<placed> fit(const search& s, std::int64_t capacity) {
+std::optional<placed_choice> fit(const search& s, std::int64_t capacity) {
   std::int64_t limit = capacity;
-  placed result = place_picks(s, s.meet(limit));
+  placed_choice result = place_picks(s, s.meet(limit));
   // Layout needs more than max-live now and then: ask for less until it fits.
   for (int attempt = 0; attempt < 8 && result.where.height > capacity && result.where.max_live <= limit;
        ++attempt) {
@@ -40,13 +35,13 @@ std::optional<placed> fit(const search& s, std::int64_t capacity) {
 }
 
 // The lowest plan that either search finds: whatever is below it is refused as a budget.
-placed smallest(const search& s) {
-  placed best = place_picks(s, s.smallest_peak());
+placed_choice smallest(const search& s) {
+  placed_choice best = place_picks(s, s.smallest_peak());
   if (overflow_arena_matters(best.where)) {
-    placed other = place_picks(s, s.smallest_peak(false));
+    placed_choice other = place_picks(s, s.smallest_peak(false));
     if (other.where.height < best.where.height) best = std::move(other);
   }
-  while (std::optional<placed> next = fit(s, best.where.height - buffer_alignment))
+  while (std::optional<placed_choice> next = fit(s, best.where.height - buffer_alignment))
     best = std::move(*next);
   return best;
 }
@@ -84,19 +79,19 @@ plan make_plan(const graph& g, const plan_options& options) {
   const search finder(facts, choices, options);
   const std::int64_t static_bytes = parameter_bytes(g) + workspace_bytes(g);
 
-  placed best;
+  placed_choice best;
   if (!options.force.empty()) {
     best = place_picks(finder, finder.least_work());
   } else if (options.budget_bytes == 0) {
     best = smallest(finder);
   } else {
-    std::optional<placed> fitting = fit(finder, options.budget_bytes - static_bytes);
+    std::optional<placed_choice> fitting = fit(finder, options.budget_bytes - static_bytes);
     best = fitting ? std::move(*fitting) : smallest(finder);
   }
   if (options.budget_bytes > 0 && best.where.height + static_bytes > options.budget_bytes) {
     refuse_budget(g, best.where, static_bytes, options.budget_bytes);
   }
-  return assemble(g, options, facts, finder.select(best.choice), std::move(best.where));
+  return assemble(g, options, facts, std::move(best));
 }
 
 }  // namespace stash::planner

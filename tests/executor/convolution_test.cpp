@@ -299,7 +299,7 @@ TEST(convolution_workspace, images_are_converted_in_parts) {
   o.attributes.kernel_h = o.attributes.kernel_w = 3;
   o.attributes.pad_top = o.attributes.pad_left = o.attributes.pad_bottom = o.attributes.pad_right = 1;
   o.parameters = r.fixed(2);
-  const std::int64_t bytes = make_kernel(r.graph, 0, {})->workspace_bytes();
+  const std::int64_t bytes = make_kernel(r.graph, planner::op_id(0), {})->workspace_bytes();
   EXPECT_GT(bytes, 0);
   EXPECT_LT(bytes, (1 << 20) + (64 << 10));
 }

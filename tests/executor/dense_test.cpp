@@ -174,8 +174,8 @@ TEST(dense_workspace, is_small_next_to_large_weights) {
   const planner::tensor_ref x{r.storage({7, 7, 512}), 0, 0}, y{r.storage({4096}), 0, 0};
   r.op(op_kind::dense, {x}, {y}).parameters = r.fixed(2);
   r.op(op_kind::dense_backward_data, {y}, {x}).parameters = r.fixed(1);
-  EXPECT_LT(make_kernel(r.graph, 0, {})->workspace_bytes(), 8 << 20);
-  EXPECT_LT(make_kernel(r.graph, 1, {})->workspace_bytes(), 8 << 20);
+  EXPECT_LT(make_kernel(r.graph, planner::op_id(0), {})->workspace_bytes(), 8 << 20);
+  EXPECT_LT(make_kernel(r.graph, planner::op_id(1), {})->workspace_bytes(), 8 << 20);
 }
 
 }  // namespace

@@ -49,15 +49,15 @@ INSTANTIATE_TEST_SUITE_P(networks, fused_update, ::testing::Values("lenet", "res
 TEST(fused_update, gradients_that_are_there_together_are_refused) {
   planner::graph g = graph_of("lenet", true);
   // The last two updates are swapped with what comes between them.
-  std::vector<std::size_t> updates;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  std::vector<planner::op_id> updates;
+  for (const planner::op_id i : g.ops.ids()) {
     if (g.ops[i].kind == planner::op_kind::sgd_update) updates.push_back(i);
   }
   ASSERT_GE(updates.size(), 2U);
-  const std::size_t first = updates[updates.size() - 2], last = updates.back();
+  const planner::op_id first = updates[updates.size() - 2], last = updates.back();
   planner::op moved = g.ops[first];
-  g.ops.erase(g.ops.begin() + static_cast<std::ptrdiff_t>(first));
-  g.ops.insert(g.ops.begin() + static_cast<std::ptrdiff_t>(last), std::move(moved));
+  g.ops.erase(g.ops.begin() + first.number());
+  g.ops.insert(g.ops.begin() + last.number(), std::move(moved));
   planner::plan_options o;
   o.chosen_policy = planner::policy::none;
   const planner::plan p = planner::make_plan(g, o);

@@ -162,9 +162,9 @@ void scatter_parameters(executor& e) {
   e.initialise(seed);
   std::mt19937 random(3);
   const planner::graph& g = e.current_plan().network;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const storage_id s : g.storages.ids()) {
     if (g.storages[s].role != planner::storage_role::weight || g.storages[s].shape.size() > 1) continue;
-    for (float& v : e.parameter(static_cast<storage_id>(s)))
+    for (float& v : e.parameter(s))
       v += (static_cast<float>(random() % 2001) - 1000.0F) * 2e-4F;
   }
 }
@@ -189,7 +189,7 @@ void measure_densities(planner::graph& g) {
   scatter_parameters(e);
   const image_batch b = make_batch(g, 0);
   for (const stash_observation& o : e.measure_densities(b.images, b.labels))
-    g.storages[static_cast<std::size_t>(o.storage)].density = std::min(1.0, o.density + 0.05);
+    g.storages[o.storage].density = std::min(1.0, o.density + 0.05);
 }
 
 class whole_network : public ::testing::TestWithParam<named_network> {};

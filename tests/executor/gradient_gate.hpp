@@ -68,10 +68,10 @@ using gradients = std::map<std::string, std::vector<float>>;  ///< by the name o
 
 inline gradients gradients_of(const executor& e) {
   gradients result;
-  const std::vector<planner::storage>& storages = e.current_plan().network.storages;
-  for (std::size_t s = 0; s < storages.size(); ++s) {
+  const auto& storages = e.current_plan().network.storages;
+  for (const planner::storage_id s : storages.ids()) {
     if (storages[s].role != planner::storage_role::weight_gradient) continue;
-    const std::span<const float> values = e.parameter(static_cast<planner::storage_id>(s));
+    const std::span<const float> values = e.parameter(s);
     result[storages[s].name] = {values.begin(), values.end()};
   }
   return result;

@@ -85,7 +85,7 @@ class subject {
     const image_batch first = make_batch(step_, batch_size_);
     for (const stash_observation& o : exact_->measure_densities(first.images, first.labels)) {
       // Headroom for the densest of the batches.
-      graph_.storages[static_cast<std::size_t>(o.storage)].density = std::min(1.0, 1.2 * o.density + 0.02);
+      graph_.storages[o.storage].density = std::min(1.0, 1.2 * o.density + 0.02);
     }
   }
 
@@ -227,9 +227,9 @@ TEST(gradient_gate, fails_where_underflow_loses_signs) {
   subject s(net, 32);
   const planner::graph& g = s.exact().current_plan().network;
   const auto scale_weights = [&](const std::string& name, float factor) {
-    for (std::size_t i = 0; i < g.storages.size(); ++i) {
+    for (const planner::storage_id i : g.storages.ids()) {
       if (g.storages[i].role != planner::storage_role::weight || g.storages[i].name != name) continue;
-      for (float& w : s.exact().parameter(static_cast<planner::storage_id>(i)))
+      for (float& w : s.exact().parameter(planner::storage_id(i)))
         w *= factor;
       return;
     }

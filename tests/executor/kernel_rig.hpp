@@ -130,7 +130,7 @@ struct rig {
       elements *= d;
     s.bytes_per_sample = elements * static_cast<std::int64_t>(size_of(type));
     graph.storages.push_back(std::move(s));
-    return static_cast<planner::storage_id>(graph.storages.size() - 1);
+    return planner::storage_id(graph.storages.size() - 1);
   }
   /// A storage for the whole map that `t` views, and the reference to t's channels.
   planner::tensor_ref ref(const tensor& t) {
@@ -178,8 +178,7 @@ inline stash_operand dense_stash(tensor& t) {
 /// that a value which is read before it was written shows. Returns the name of the implementation.
 inline std::string run_last(const planner::graph& g, kernel_operands operands,
                             const kernel_options& options = {}) {
-  const std::unique_ptr<op_kernel> kernel =
-      make_kernel(g, static_cast<planner::op_id>(g.ops.size() - 1), options);
+  const std::unique_ptr<op_kernel> kernel = make_kernel(g, planner::op_id(g.ops.size() - 1), options);
   constexpr std::size_t guard = 256;
   const auto bytes = static_cast<std::size_t>(kernel->workspace_bytes());
   std::vector<std::byte> memory(bytes + 2 * guard + 64, std::byte{0xA5});

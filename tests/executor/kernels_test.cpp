@@ -438,7 +438,7 @@ TEST(make_kernel, names_what_it_cannot_run) {
     rig r(1);
     r.op(kind, {}, {});
     try {
-      make_kernel(r.graph, 0, {});
+      make_kernel(r.graph, planner::op_id(0), {});
       FAIL() << "no error";
     } catch (const error& e) {
       EXPECT_EQ(e.code(), errc::unsupported);
@@ -448,9 +448,9 @@ TEST(make_kernel, names_what_it_cannot_run) {
   rig r(1);
   const planner::tensor_ref x{r.storage({4}), 0, 0};
   r.op(op_kind::relu, {x}, {x});
-  EXPECT_EQ(code_of([&] { make_kernel(r.graph, 0, {0}); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { make_kernel(r.graph, planner::op_id(0), {0}); }), errc::invalid_argument);
   r.graph.batch = 0;
-  EXPECT_EQ(code_of([&] { make_kernel(r.graph, 0, {1}); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { make_kernel(r.graph, planner::op_id(0), {1}); }), errc::invalid_argument);
 }
 
 TEST(run, operands_must_fit_the_op) {
@@ -459,7 +459,7 @@ TEST(run, operands_must_fit_the_op) {
   rig r(2);
   const planner::tensor_ref in = r.ref(x), out = r.ref(y);
   r.op(op_kind::relu, {in}, {out});
-  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, 0, {});
+  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, planner::op_id(0), {});
   const auto run = [&](std::vector<tensor_view> inputs, std::vector<tensor_view> outputs) {
     kernel_operands k;
     k.inputs = std::move(inputs);
@@ -477,7 +477,7 @@ TEST(run, forms_must_be_the_ops) {
   rig r(1);
   const planner::tensor_ref in = r.ref(dy), out = r.ref(dx);
   r.op(op_kind::relu_backward, {in}, {out}).alternatives = {{"from_y", {rig::read(out)}}};
-  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, 0, {});
+  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, planner::op_id(0), {});
   kernel_operands k;
   k.inputs = {dy.view()};
   k.outputs = {dx.view()};
@@ -498,7 +498,7 @@ TEST(run, the_workspace_must_be_large_and_aligned) {
   planner::op& o = r.op(op_kind::batch_norm, {in}, {out});
   o.parameters = r.fixed(4);
   o.parameters_written = r.fixed(2);
-  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, 0, {});
+  const std::unique_ptr<op_kernel> kernel = make_kernel(r.graph, planner::op_id(0), {});
   const auto bytes = static_cast<std::size_t>(kernel->workspace_bytes());
   ASSERT_GT(bytes, 0U);
   std::vector<std::byte> memory(bytes + 128);
@@ -528,10 +528,11 @@ TEST(annotate_workspaces, asks_every_kernel_and_names_the_machine) {
   r.op(op_kind::lrn, {y}, {y}).workspace_bytes = 77;
   const std::string machine = annotate_workspaces(r.graph, {});
   EXPECT_NE(machine.find("oneDNN"), std::string::npos) << machine;
-  EXPECT_EQ(r.graph.ops[0].workspace_bytes, make_kernel(r.graph, 0, {})->workspace_bytes());
-  EXPECT_GE(r.graph.ops[0].workspace_bytes, 16 * 16 * 4);
-  EXPECT_EQ(r.graph.ops[1].workspace_bytes, 0);
-  EXPECT_EQ(r.graph.ops[2].workspace_bytes, 0);
+  EXPECT_EQ(r.graph.ops[planner::op_id(0)].workspace_bytes,
+            make_kernel(r.graph, planner::op_id(0), {})->workspace_bytes());
+  EXPECT_GE(r.graph.ops[planner::op_id(0)].workspace_bytes, 16 * 16 * 4);
+  EXPECT_EQ(r.graph.ops[planner::op_id(1)].workspace_bytes, 0);
+  EXPECT_EQ(r.graph.ops[planner::op_id(2)].workspace_bytes, 0);
 }
 
 TEST(openmp_context, covers_every_range_once) {

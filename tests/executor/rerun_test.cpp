@@ -262,7 +262,7 @@ TEST_P(damaged_stash, is_reported_and_nothing_changes) {
   t->step(b.images, b.labels, {});
   const planner::plan& p = t->current().current_plan();
   const planner::buffer_id kept = kept_buffer(p, storage_named(g, c.storage));
-  ASSERT_GE(kept, 0);
+  ASSERT_TRUE(kept.valid());
   const std::size_t last_forward = first_backward_step(p) - 1;
   const std::string before = t->current().parameters_sha256();
 
@@ -328,7 +328,7 @@ TEST(verification, notices_a_flipped_payload_bit_and_nothing_else) {
 
   const planner::plan& p = t->current().current_plan();
   const planner::buffer_id kept = kept_buffer(p, storage_named(g, "relu2"));
-  ASSERT_GE(kept, 0);
+  ASSERT_TRUE(kept.valid());
   const std::size_t last_forward = first_backward_step(p) - 1;
   t->set_after_step([&](std::size_t step) {
     if (step == last_forward) t->current().buffer_bytes(kept)[relu2_payload + 2] ^= std::byte{0x40};

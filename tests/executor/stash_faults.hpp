@@ -118,14 +118,14 @@ inline void plant(executor& e, stash_fault fault) {
     const planner::plan& p = e.current_plan();
     const planner::step& st = p.steps[index];
     if (st.kind != planner::step_kind::encode) return;
-    const encoding& stored = p.choices[static_cast<std::size_t>(st.storage)].stored;
+    const encoding& stored = p.choices[st.storage].stored;
     if (stored.values == value_format::source || stored.kind == encoding_kind::sign_mask) return;
     const auto* dense = reinterpret_cast<const float*>(e.buffer_bytes(st.inputs[0]).data());
     const std::int64_t n = p.network.at(st.storage).elements(p.network.batch);
     overflow_arena arena;
-    for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+    for (const planner::buffer_id b : p.buffers.ids()) {
       if (p.buffers[b].form != planner::buffer_form::overflow) continue;
-      arena.data = e.buffer_bytes(static_cast<planner::buffer_id>(b)).data();
+      arena.data = e.buffer_bytes(planner::buffer_id(b)).data();
     }
     detail::rewrite(stored, detail::faulty_codes(fault, stored, {dense, dense + n}),
                     e.buffer_bytes(st.outputs[0]), &arena);

@@ -166,12 +166,12 @@ INSTANTIATE_TEST_SUITE_P(plans, swap,
 std::vector<float> state_of(const executor& e) {
   std::vector<float> values;
   const planner::graph& g = e.current_plan().network;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     const planner::storage_role role = g.storages[s].role;
     if (role != planner::storage_role::weight && role != planner::storage_role::momentum &&
         role != planner::storage_role::statistic)
       continue;
-    const std::span<const float> v = e.parameter(static_cast<planner::storage_id>(s));
+    const std::span<const float> v = e.parameter(planner::storage_id(s));
     values.insert(values.end(), v.begin(), v.end());
   }
   return values;
@@ -283,7 +283,7 @@ TEST_P(failing_step, ten_thousand_steps) {
   bool overflows = false;
   const std::size_t backward = first_backward_step(p);
   e.after_step = [&](std::size_t i) {
-    if (overflows && i < backward) e.report(0).status |= status_capacity;
+    if (overflows && i < backward) e.report(planner::storage_id(0)).status |= status_capacity;
   };
   std::vector<image_batch> batches;
   for (int i = 0; i < 16; ++i)

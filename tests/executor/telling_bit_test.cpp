@@ -127,12 +127,12 @@ TEST_P(telling_bit, changes_the_gradients) {
   executor e(plan_for(c), {});
   const planner::plan& p = e.current_plan();
   const planner::storage_id s = storage_named(p.network, c.storage);
-  ASSERT_GE(s, 0);
-  const planner::stash_choice& choice = p.choices[static_cast<std::size_t>(s)];
+  ASSERT_TRUE(s.valid());
+  const planner::stash_choice& choice = p.choices[s];
   ASSERT_EQ(choice.kind, c.kind);
   ASSERT_EQ(to_string(choice.stored), c.stored);
   const planner::buffer_id kept = kept_buffer(p, s);
-  ASSERT_GE(kept, 0);
+  ASSERT_TRUE(kept.valid());
 
   const outcome expected = run(e);
   EXPECT_EQ(expected, run(e)) << "a step is not repeatable";

@@ -146,11 +146,11 @@ inline std::int64_t smallest_budget(const planner::graph& g, trainer_options o) 
 }
 
 inline planner::storage_id storage_named(const planner::graph& g, std::string_view name) {
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    if (g.storages[s].name == name) return static_cast<planner::storage_id>(s);
+  for (const planner::storage_id s : g.storages.ids()) {
+    if (g.storages[s].name == name) return planner::storage_id(s);
   }
   ADD_FAILURE() << "no storage " << name << " in " << g.name;
-  return -1;
+  return planner::no_id;
 }
 
 /// Index of the first step that runs a backward op: after the last encode, before the first decode.
@@ -163,27 +163,27 @@ inline std::size_t first_backward_step(const planner::plan& p) {
 
 /// The buffer that keeps a storage from the forward to the backward pass, -1 if there is none.
 inline planner::buffer_id kept_buffer(const planner::plan& p, planner::storage_id s) {
-  const planner::stash_kind kind = p.choices[static_cast<std::size_t>(s)].kind;
-  if (kind == planner::stash_kind::none) return -1;
+  const planner::stash_kind kind = p.choices[s].kind;
+  if (kind == planner::stash_kind::none) return planner::no_id;
   const auto form =
       kind == planner::stash_kind::raw ? planner::buffer_form::dense : planner::buffer_form::encoded;
   const auto last_forward = static_cast<std::int32_t>(first_backward_step(p)) - 1;
-  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+  for (const planner::buffer_id b : p.buffers.ids()) {
     const planner::buffer& buffer = p.buffers[b];
     if (buffer.storage == s && buffer.form == form && buffer.first_step <= last_forward &&
         buffer.last_step > last_forward)
-      return static_cast<planner::buffer_id>(b);
+      return planner::buffer_id(b);
   }
-  return -1;
+  return planner::no_id;
 }
 
 /// All weight gradients of the last step, in the graph's order.
 inline std::vector<std::uint32_t> gradient_bits(executor& e) {
   std::vector<std::uint32_t> bits;
   const planner::graph& g = e.current_plan().network;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const planner::storage_id s : g.storages.ids()) {
     if (g.storages[s].role != planner::storage_role::weight_gradient) continue;
-    const std::span<const float> values = e.parameter(static_cast<planner::storage_id>(s));
+    const std::span<const float> values = e.parameter(planner::storage_id(s));
     const std::size_t before = bits.size();
     bits.resize(before + values.size());
     std::memcpy(bits.data() + before, values.data(), values.size_bytes());

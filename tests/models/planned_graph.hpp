@@ -342,23 +342,23 @@ class label_rules {
 /// Every read names an operand of the forward op that nobody has overwritten since.
 inline void expect_reads_are_what_forward_saw(const graph& g) {
   using writers = std::vector<planner::op_id>;  // of each channel
-  std::vector<writers> now;
+  planner::id_vector<planner::storage_id, writers> now;
   for (const planner::storage& s : g.storages)
-    now.emplace_back(static_cast<std::size_t>(s.shape.back()), -1);
+    now.emplace_back(static_cast<std::size_t>(s.shape.back()), planner::op_id());
   const auto seen_at = [&](const tensor_ref& r) {
-    const writers& w = now[static_cast<std::size_t>(r.storage)];
+    const writers& w = now[r.storage];
     const auto first = w.begin() + (r.whole() ? 0 : r.channel_begin);
     return writers(first, r.whole() ? w.end() : first + r.channels);
   };
   std::map<planner::op_id, std::vector<std::pair<tensor_ref, writers>>> inputs;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  for (const planner::op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
-    const auto id = static_cast<planner::op_id>(i);
+    const auto id = planner::op_id(i);
     if (o.stage != planner::op_stage::forward) break;
     for (const tensor_ref& r : o.inputs)
       inputs[id].emplace_back(r, seen_at(r));
     for (const tensor_ref& r : o.outputs) {
-      writers& w = now[static_cast<std::size_t>(r.storage)];
+      writers& w = now[r.storage];
       const auto first = w.begin() + (r.whole() ? 0 : r.channel_begin);
       std::fill(first, r.whole() ? w.end() : first + r.channels, id);
     }

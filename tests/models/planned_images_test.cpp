@@ -148,7 +148,7 @@ kept_bytes kept(const graph& g, policy chosen, std::string_view ending = {}) {
   const planner::plan p = planner::make_plan(g, options);
   EXPECT_TRUE(planner::validate(p).empty());
   kept_bytes sum;
-  for (std::size_t i = 0; i < g.storages.size(); ++i) {
+  for (const planner::storage_id i : g.storages.ids()) {
     if (!g.storages[i].name.ends_with(ending)) continue;
     sum.before += static_cast<double>(p.choices[i].bytes_before);
     sum.after += static_cast<double>(p.choices[i].bytes_after);

@@ -269,7 +269,7 @@ TEST(planned, additive_attention_is_recomputed) {
     options.chosen_policy = chosen;
     const planner::plan p = planner::make_plan(g, options);
     std::int64_t kept = 0;
-    for (std::size_t i = 0; i < g.storages.size(); ++i) {
+    for (const planner::storage_id i : g.storages.ids()) {
       if (g.storages[i].name.ends_with(".hidden")) kept += p.choices[i].bytes_after;
     }
     return kept;

@@ -340,12 +340,12 @@ struct random_tape {
 
 // Runs the backward ops of a graph with the coefficients in place of derivatives.
 std::map<std::string, number> run_backward(const graph& g) {
-  std::vector<std::vector<number>> memory;
+  planner::id_vector<planner::storage_id, std::vector<number>> memory;
   for (const planner::storage& s : g.storages)
     memory.emplace_back(static_cast<std::size_t>(s.shape.back()), 0xdeadbeef);
   std::map<std::string, number> weights;
   const auto part = [&](const tensor_ref& r) {
-    std::vector<number>& m = memory[static_cast<std::size_t>(r.storage)];
+    std::vector<number>& m = memory[r.storage];
     return r.whole() ? std::span(m)
                      : std::span(m).subspan(static_cast<std::size_t>(r.channel_begin),
                                             static_cast<std::size_t>(r.channels));

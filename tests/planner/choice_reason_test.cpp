@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/models.hpp"
+#include "planner/graph/id_literals.hpp"
 #include "planner/graph/machine.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan.hpp"
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 
 std::string reason(const graph& g, const plan_options& options, const std::string& name) {
   const plan p = make_plan(g, options);
-  for (std::size_t i = 0; i < g.storages.size(); ++i) {
+  for (const storage_id i : g.storages.ids()) {
     if (g.storages[i].name == name) return p.choices[i].reason;
   }
   return "no such storage";
@@ -30,7 +31,7 @@ graph lenet() {
 
 TEST(reasons, images_say_how_many_bytes_a_value_takes) {
   graph g = lenet();
-  storage& image = g.storages[0];
+  storage& image = g.storages[storage_id(0)];
   ASSERT_EQ(image.role, storage_role::image);
   const std::int64_t elements = image.bytes_per_sample;
   EXPECT_EQ(reason(g, {}, image.name), "images are kept as they came, one byte per value");
@@ -39,9 +40,9 @@ TEST(reasons, images_say_how_many_bytes_a_value_takes) {
     image.type = type;
     image.bytes_per_sample = elements * size;
     const plan p = make_plan(g, {});
-    EXPECT_EQ(p.choices[0].reason, std::string("images are kept as they came, ") +
-                                       (size == 2 ? "two" : "four") + " bytes per value");
-    EXPECT_THAT(explain(p), HasSubstr(p.choices[0].reason));
+    EXPECT_EQ(p.choices[storage_id(0)].reason, std::string("images are kept as they came, ") +
+                                                   (size == 2 ? "two" : "four") + " bytes per value");
+    EXPECT_THAT(explain(p), HasSubstr(p.choices[storage_id(0)].reason));
   }
 }
 
@@ -81,7 +82,7 @@ TEST(reasons, what_the_user_said) {
   const graph g = models::default_graph(models::find("vgg_small"), 4, 0.5);
   const std::string name = [&] {
     const plan p = make_plan(g, {});
-    for (std::size_t i = 0; i < p.choices.size(); ++i) {
+    for (const storage_id i : p.choices.ids()) {
       if (p.choices[i].stored.kind == encoding_kind::bitmap) return g.storages[i].name;
     }
     return std::string();
@@ -100,7 +101,7 @@ TEST(reasons, plans_for_a_machine_do_not_speak_of_the_peak) {
   options.model = find_machine("a100");
   const plan p = make_plan(lenet(), options);
   int raw = 0;
-  for (std::size_t i = 0; i < p.choices.size(); ++i) {
+  for (const storage_id i : p.choices.ids()) {
     const stash_choice& c = p.choices[i];
     if (c.kind != stash_kind::raw || p.network.storages[i].role != storage_role::feature_map) continue;
     ++raw;
@@ -109,7 +110,7 @@ TEST(reasons, plans_for_a_machine_do_not_speak_of_the_peak) {
   }
   EXPECT_GT(raw, 0);
   options.chosen_policy = policy::lms;
-  EXPECT_EQ(make_plan(lenet(), options).choices[0].reason,
+  EXPECT_EQ(make_plan(lenet(), options).choices[storage_id(0)].reason,
             "images are kept as they came, one byte per value");
   for (const stash_choice& c : make_plan(lenet(), options).choices) {
     if (c.kind == stash_kind::raw && c.reason.find("images") != 0) {
@@ -130,8 +131,8 @@ TEST(reasons, what_is_computed_again_names_what_makes_it) {
   }
   EXPECT_GT(of_norms, 0);
   graph g = generic_graph("f32", "f32");
-  g.ops[2].alternatives[0].reads.push_back({3, need::value, {}});
-  g.recipes.push_back({3, {1}, {1}});
+  g.ops[2_op].alternatives[0].reads.push_back({3_storage, need::value, {}});
+  g.recipes.push_back({3_storage, {1_storage}, {1_op}});
   EXPECT_EQ(reason(g, options, "out"), "computed again from the kept input of second, bit for bit");
 }
 

@@ -178,21 +178,21 @@ struct map_figures {
 /// What backward reads of the forward stage, of at least 64 KiB; with a prefix, of what such operators wrote
 /// first.
 map_figures feature_maps(const planner::graph& g, const std::string& writer = "") {
-  std::vector<const planner::op*> writers(g.storages.size(), nullptr);
-  std::vector<bool> read(g.storages.size(), false);
+  planner::id_vector<planner::storage_id, const planner::op*> writers(g.storages.size(), nullptr);
+  planner::id_vector<planner::storage_id, bool> read(g.storages.size(), false);
   for (const planner::op& o : g.ops) {
     if (o.stage == planner::op_stage::forward) {
       for (const planner::tensor_ref& r : o.outputs) {
-        const planner::op*& first = writers[static_cast<std::size_t>(r.storage)];
+        const planner::op*& first = writers[r.storage];
         if (first == nullptr) first = &o;
       }
     }
     if (o.alternatives.empty()) continue;
     for (const planner::stash_read& r : o.alternatives[0].reads)
-      read[static_cast<std::size_t>(r.storage)] = true;
+      read[r.storage] = true;
   }
   map_figures f;
-  for (std::size_t i = 0; i < read.size(); ++i) {
+  for (const planner::storage_id i : read.ids()) {
     if (!read[i] || writers[i] == nullptr || g.storages[i].bytes(1) < 65536) continue;
     if (!writer.empty() && writers[i]->label != writer) continue;
     ++f.maps;
@@ -268,7 +268,7 @@ TEST(shared_traces, the_profile_of_another_run_joins_nothing) {
   const planner::joined_times joined = planner::join_times(t, times);
   EXPECT_LT(joined.joined * 100, joined.operators);
   EXPECT_THAT(joined.why, HasSubstr("'Record function id' of its calls"));
-  EXPECT_FALSE(planner::graph_of(t).ops.at(0).seconds.has_value());
+  EXPECT_FALSE(planner::graph_of(t).ops.front().seconds.has_value());
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ bool puts_out_relu(const planner::op& o) {
 
 // What the plan keeps of a storage for the backward pass.
 std::string kept_form(const planner::plan& p, planner::storage_id s) {
-  const planner::stash_choice& c = p.choices.at(static_cast<std::size_t>(s));
+  const planner::stash_choice& c = p.choices.at(s);
   return c.kind == planner::stash_kind::encoded ? to_string(c.stored)
                                                 : std::string(planner::to_string(c.kind));
 }
@@ -36,7 +36,7 @@ std::string kept_form(const planner::plan& p, planner::storage_id s) {
 // The same of what a joint op pools: its code or index, or the map itself.
 std::string kept_of_pooled(const planner::plan& p, const planner::op& o) {
   for (const planner::storage_id s : o.optional_outputs) {
-    if (p.choices.at(static_cast<std::size_t>(s)).kind != planner::stash_kind::none) return kept_form(p, s);
+    if (p.choices.at(s).kind != planner::stash_kind::none) return kept_form(p, s);
   }
   return kept_form(p, o.inputs[0].storage);
 }

@@ -89,7 +89,14 @@ void check_growth(const options& o) {
   }
 }
 
-int run(options& o) {
+// What the user asks for: plans of every policy, and when one counts.
+struct request {
+  std::vector<planner::plan_options> plans;  ///< per policy
+  std::int64_t memory = 0;
+  double max_slowdown = 0.0;
+};
+
+request parsed(options& o) {
   if (o.plan.machine.empty()) {
     throw error(errc::invalid_argument,
                 "--machine: expected the name of a machine or machine.json, got none");
@@ -97,84 +104,102 @@ int run(options& o) {
   check_growth(o);
   check_distinct({{"--json", o.json}}, o.plan.files());
   check_writable(o.json);
-  const double max_slowdown = parse_share(o.max_slowdown);
-  std::vector<planner::plan_options> requests;
+  request r;
+  r.max_slowdown = parse_share(o.max_slowdown);
   for (const std::string& name : o.policies) {
     o.plan.policy = name;
     o.plan.check();
-    requests.push_back(o.plan.options(o.source.thread_count(), ""));
+    r.plans.push_back(o.plan.options(o.source.thread_count(), ""));
   }
-  const planner::machine& m = *requests.front().model;
+  const planner::machine& m = *r.plans.front().model;
   if (o.memory.empty() && m.memory_bytes == 0) {
     throw error(errc::invalid_argument,
                 fmt::format("--memory: expected a size, since machine {} has none, got none", m.name));
   }
-  const std::int64_t memory = o.memory.empty() ? m.memory_bytes : parse_budget(o.memory, 0, "--memory");
-  std::int64_t graph_source::*const size = o.grow == "batch"  ? &graph_source::batch
-                                           : o.grow == "side" ? &graph_source::side
-                                                              : &graph_source::steps;
-  const std::int64_t begin_at = o.source.batch;
-  const models::model_info& info = models::find(o.source.name);
-  const stops_between_steps guard;
-  const bool shown = ::isatty(STDERR_FILENO) != 0;
-  std::string network;
-  std::vector<row> rows;
-  for (std::size_t k = 0; k < requests.size() && !interrupted(); ++k) {
-    planner::plan_options& options = requests[k];
+  r.memory = o.memory.empty() ? m.memory_bytes : parse_budget(o.memory, 0, "--memory");
+  return r;
+}
+
+// Sizes of a network, from small to large: plans of them, and where they end.
+class sizes {
+ public:
+  sizes(options& o, request& r)
+      : o_(o), r_(r), info_(models::find(o.source.name)), begin_at_(o.source.batch) {}
+
+  /// The largest one with the k-th policy. `known`: that of the first policy, 0 if it is not known.
+  row largest(std::size_t k, std::int64_t known) {
+    planner::plan_options& options = r_.plans[k];
     options.stop = [] { return interrupted(); };
     growth g;
-    g.tolerance = o.tolerance;
-    g.unit = o.grow == "side" ? info.side_unit : 1;
-    const std::int64_t first = o.grow == "batch" ? (begin_at > 1 ? begin_at : 8) : 4;
-    g.first = rows.empty() ? first : std::max<std::int64_t>(rows[0].found.size / g.unit, 1);
-    g.most = o.grow == "side" ? 8192 : 1'000'000;
-    if (o.grow == "steps" && info.most_steps > 0) g.most = info.most_steps;
+    g.tolerance = o_.tolerance;
+    g.unit = o_.grow == "side" ? info_.side_unit : 1;
+    const std::int64_t first = o_.grow == "batch" ? (begin_at_ > 1 ? begin_at_ : 8) : 4;
+    g.first = k == 0 ? first : std::max<std::int64_t>(known / g.unit, 1);
+    g.most = o_.grow == "side" ? 8192 : 1'000'000;
+    if (o_.grow == "steps" && info_.most_steps > 0) g.most = info_.most_steps;
     g.stop = options.stop;
     std::string binds;  // in the smallest size so far that does not fit
-    g.plan = [&](std::int64_t n) {
-      o.source.*size = n;
-      std::string note;
-      planner::graph graph;
-      try {
-        graph = o.source.make(note);
-      } catch (const error& e) {
-        // The network exists in other sizes, but not in this one; what was found remains.
-        if (network.empty() || (e.code() != errc::invalid_argument && e.code() != errc::unsupported)) throw;
-        probe p;
-        p.limit = binds.empty() ? e.what() : binds;
-        return p;
-      }
-      options.machine = note;
-      network = graph.name;
-      probe p = plan_probe(graph, options, memory, max_slowdown, long_search_pays(graph));
-      if (shown) {
-        fmt::print(
-            stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
-            p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : planner::printable(p.limit));
-      }
-      if (!p.fits) binds = p.limit;
-      return p;
-    };
+    g.plan = [&](std::int64_t n) { return planned(k, n, binds); };
     const auto begin = std::chrono::steady_clock::now();
-    row r{o.policies[k], find_largest(g), 0};
+    row r{o_.policies[k], find_largest(g), 0};
     if (r.found.size == g.most * g.unit) {
-      r.found.next.limit = g.most == info.most_steps && o.grow == "steps"
+      r.found.next.limit = g.most == info_.most_steps && o_.grow == "steps"
                                ? "the network has no more positions"
                                : "no larger one is tried";
     }
     r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    rows.push_back(std::move(r));
+    return r;
   }
+
+  /// As its graph calls it; empty before the first plan.
+  const std::string& network() const { return network_; }
+
+ private:
+  probe planned(std::size_t k, std::int64_t n, std::string& binds) {
+    (o_.grow == "batch" ? o_.source.batch : o_.grow == "side" ? o_.source.side : o_.source.steps) = n;
+    std::string note;
+    planner::graph graph;
+    try {
+      graph = o_.source.make(note);
+    } catch (const error& e) {
+      // The network exists in other sizes, but not in this one; what was found remains.
+      if (network_.empty() || (e.code() != errc::invalid_argument && e.code() != errc::unsupported)) throw;
+      probe p;
+      p.limit = binds.empty() ? e.what() : binds;
+      return p;
+    }
+    r_.plans[k].machine = note;
+    network_ = graph.name;
+    probe p = plan_probe(graph, r_.plans[k], r_.memory, r_.max_slowdown, long_search_pays(graph));
+    if (shown_) {
+      fmt::print(
+          stderr, "{} {} {}: {}\n", o_.policies[k], o_.grow, n,
+          p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : planner::printable(p.limit));
+    }
+    if (!p.fits) binds = p.limit;
+    return p;
+  }
+
+  options& o_;
+  request& r_;
+  const models::model_info& info_;
+  const std::int64_t begin_at_;
+  const bool shown_ = ::isatty(STDERR_FILENO) != 0;
+  std::string network_;
+};
+
+void print_rows(const options& o, const request& asked, const std::string& network,
+                const std::vector<row>& rows) {
   fmt::print("{} on {}, {:.1f} MB for everything{}: largest {}\n", planner::printable(network),
-             planner::printable(m.name), static_cast<double>(memory) / 1e6,
-             std::isfinite(max_slowdown) ? fmt::format(", at most {:.1f} % slower", 100 * max_slowdown) : "",
+             planner::printable(asked.plans.front().model->name), static_cast<double>(asked.memory) / 1e6,
+             std::isfinite(asked.max_slowdown)
+                 ? fmt::format(", at most {:.1f} % slower", 100 * asked.max_slowdown)
+                 : "",
              o.grow);
   fmt::print("{:<10} {:>8} {:>7} {:>11} {:>11} {:>9} {:>10}  {}\n", "policy", o.grow, "ratio", "planned MB",
              "host MB", "slowdown", "verified", "what binds");
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   const auto first = static_cast<double>(rows.empty() ? 0 : rows[0].found.size);
   for (const row& r : rows) {
-    list.push_back(to_json(r, o.grow));
     const probe& p = r.found.best;
     const std::string ratio =
         first > 0 ? fmt::format("{:.2f}x", static_cast<double>(r.found.size) / first) : "-";
@@ -183,20 +208,40 @@ int run(options& o) {
                100 * p.slowdown(), p.valid ? "yes" : "-",
                r.found.next.limit.empty() ? "nothing found" : planner::printable(r.found.next.limit));
   }
-  if (!o.json.empty()) {
-    nlohmann::ordered_json report{
-        {"graph", network}, {"machine", m.name}, {"memory_bytes", memory}, {"grow", o.grow}, {"rows", list}};
-    if (std::isfinite(max_slowdown)) report["max_slowdown"] = max_slowdown;
-    write_file(o.json, report.dump(2) + "\n");
-  }
+}
+
+void write_rows(const options& o, const request& asked, const std::string& network,
+                const std::vector<row>& rows) {
+  if (o.json.empty()) return;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const row& r : rows)
+    list.push_back(to_json(r, o.grow));
+  nlohmann::ordered_json report{{"graph", network},
+                                {"machine", asked.plans.front().model->name},
+                                {"memory_bytes", asked.memory},
+                                {"grow", o.grow},
+                                {"rows", list}};
+  if (std::isfinite(asked.max_slowdown)) report["max_slowdown"] = asked.max_slowdown;
+  write_file(o.json, report.dump(2) + "\n");
+}
+
+int run(options& o) {
+  request asked = parsed(o);
+  const stops_between_steps guard;
+  sizes all(o, asked);
+  std::vector<row> rows;
+  for (std::size_t k = 0; k < asked.plans.size() && !interrupted(); ++k)
+    rows.push_back(all.largest(k, rows.empty() ? 0 : rows[0].found.size));
+  print_rows(o, asked, all.network(), rows);
+  write_rows(o, asked, all.network(), rows);
   if (interrupted()) {
     throw error(errc::interrupted, "max-batch: interrupted; the rows are the largest sizes so far");
   }
   const bool any = std::any_of(rows.begin(), rows.end(), [](const row& r) { return r.found.size > 0; });
   if (!any) {
-    throw error(
-        errc::infeasible_budget,
-        fmt::format("max-batch: no step of {} fits into {} bytes under these policies", network, memory));
+    throw error(errc::infeasible_budget,
+                fmt::format("max-batch: no step of {} fits into {} bytes under these policies", all.network(),
+                            asked.memory));
   }
   return 0;
 }

@@ -78,11 +78,13 @@ std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int6
 
 // With nothing encoded or moved.
 double unplanned_ms(const planner::graph& g, const planner::machine& m) {
+  const auto costs = planner::cost_model_of(m);
   return std::accumulate(g.ops.begin(), g.ops.end(), 0.0,
-                         [&](double sum, const planner::op& op) { return sum + planner::op_ms(g, op, m); });
+                         [&](double sum, const planner::op& op) { return sum + costs->op_ms(g, op); });
 }
 
-int run(options& o) {
+// Files and options that cannot be used are found before anything is planned.
+void check_usable(const options& o) {
   if (o.plan.machine.empty()) {
     throw error(errc::invalid_argument,
                 "--machine: expected the name of a machine or machine.json, got none");
@@ -94,14 +96,10 @@ int run(options& o) {
   check_writable(o.json);
   check_writable(o.html);
   o.plan.check();
-  std::string note;
-  const planner::graph g = o.source.make(note);
-  planner::plan_options request = o.plan.options(o.source.thread_count(), note);
-  o.plan.check_use(request, g);
-  const stops_between_steps guard;
-  request.stop = [] { return interrupted(); };
-  request.smallest_budget = false;
-  planner::budget_planner sweep(g, request);
+}
+
+// One row per budget, in rising order, so that more memory never makes a plan slower.
+std::vector<row> rows_of(const options& o, const planner::budget_planner& sweep) {
   const std::int64_t baseline = sweep.baseline_bytes(), static_bytes = sweep.static_bytes();
   std::vector<row> rows;
   for (const std::string& text : o.budgets) {
@@ -110,48 +108,57 @@ int run(options& o) {
     r.share = static_cast<double>(r.budget - static_bytes) / static_cast<double>(baseline - static_bytes);
     rows.push_back(r);
   }
-  // In rising order, so that more memory never makes a plan slower.
   std::stable_sort(rows.begin(), rows.end(), [](const row& a, const row& b) { return a.budget < b.budget; });
-  const double unplanned = unplanned_ms(g, *request.model);
+  return rows;
+}
+
+// Fills a row. Returns what made it fail, other than a budget that is too small.
+std::exception_ptr plan_row(planner::budget_planner& sweep, row& r) {
   std::exception_ptr failure;
-  for (std::size_t i = 0; i < rows.size() && !failure; ++i) {
-    row& r = rows[i];
-    const auto begin = std::chrono::steady_clock::now();
-    const std::clock_t cpu_begin = std::clock();
-    try {
-      const planner::plan p = sweep.make(r.budget);
-      r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
-      r.feasible = true;
-      r.planned = p.sizes.planned_peak_total;
-      r.simulated_ms = p.times.simulated_ms;
-      r.bound_ms = p.times.bound_ms;
-      r.relaxed = p.times.relaxed;
-      r.greedy_ms = sweep.greedy_ms(r.budget);
-      check_valid(p, fmt::format("the plan for {} bytes", r.budget));
-      r.valid = true;
-    } catch (const error& e) {
-      if (e.code() != errc::infeasible_budget) failure = std::current_exception();
-      r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
-      r.why = e.what();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    r.interrupted = interrupted();
-    // What was planned before is shown, and then what failed.
-    if (failure) rows.resize(i);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t cpu_begin = std::clock();
+  const auto note_times = [&] {
+    r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
+  };
+  try {
+    const planner::plan p = sweep.make(r.budget);
+    note_times();
+    r.feasible = true;
+    r.planned = p.sizes.planned_peak_total;
+    r.simulated_ms = p.times.simulated_ms;
+    r.bound_ms = p.times.bound_ms;
+    r.relaxed = p.times.relaxed;
+    r.greedy_ms = sweep.greedy_ms(r.budget);
+    check_valid(p, fmt::format("the plan for {} bytes", r.budget));
+    r.valid = true;
+  } catch (const error& e) {
+    if (e.code() != errc::infeasible_budget) failure = std::current_exception();
+    note_times();
+    r.why = e.what();
+  } catch (...) {
+    failure = std::current_exception();
   }
-  std::reverse(rows.begin(), rows.end());
+  r.interrupted = interrupted();
+  return failure;
+}
+
+// What all rows have in common.
+struct swept {
+  const planner::graph& g;
+  const planner::plan_options& request;
+  std::int64_t baseline = 0, static_bytes = 0;
+  double unplanned_ms = 0.0;
+};
+
+void print_rows(const swept& x, const std::vector<row>& rows) {
   fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
-             planner::printable(g.name), g.batch, planner::printable(request.model->name),
-             static_cast<double>(baseline - static_bytes) / 1e6, static_cast<double>(static_bytes) / 1e6,
-             unplanned);
+             planner::printable(x.g.name), x.g.batch, planner::printable(x.request.model->name),
+             static_cast<double>(x.baseline - x.static_bytes) / 1e6,
+             static_cast<double>(x.static_bytes) / 1e6, x.unplanned_ms);
   fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
              "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const row& r : rows) {
-    list.push_back(to_row(r));
     if (!r.feasible) {
       fmt::print("{:>6.1f}% {:>12.1f} {:>12} {}\n", 100 * r.share, static_cast<double>(r.budget) / 1e6, "-",
                  "does not fit");
@@ -159,27 +166,56 @@ int run(options& o) {
     }
     fmt::print("{:>6.1f}% {:>12.1f} {:>12.1f} {:>12.3f} {:>8.2f}% {:>12.3f} {:>7.3f}% {:>9} {:>8.2f}\n",
                100 * r.share, static_cast<double>(r.budget) / 1e6, static_cast<double>(r.planned) / 1e6,
-               r.simulated_ms, unplanned > 0 ? 100 * (r.simulated_ms / unplanned - 1) : 0.0, r.bound_ms,
-               100 * gap(r),
+               r.simulated_ms, x.unplanned_ms > 0 ? 100 * (r.simulated_ms / x.unplanned_ms - 1) : 0.0,
+               r.bound_ms, 100 * gap(r),
                r.greedy_ms < 0 ? std::string("-")
                                : fmt::format("{:+.2f}%", 100 * (r.greedy_ms / r.simulated_ms - 1)),
                r.seconds);
   }
-  if (!o.json.empty() || !o.html.empty()) {
-    nlohmann::ordered_json report{{"graph", g.name},
-                                  {"batch", g.batch},
-                                  {"machine", request.model->name},
-                                  {"policy", planner::to_string(request.chosen_policy)},
-                                  {"seed", request.seed},
-                                  {"evaluations", request.evaluations},
-                                  {"baseline_bytes", baseline},
-                                  {"beside_maps_bytes", static_bytes},
-                                  {"unplanned_ms", unplanned},
-                                  {"rows", list}};
-    const std::string page = o.html.empty() ? "" : html_sweep(report);
-    if (!o.json.empty()) write_file(o.json, report.dump(2) + "\n");
-    if (!o.html.empty()) write_file(o.html, page);
+}
+
+void write_rows(const options& o, const swept& x, const std::vector<row>& rows) {
+  if (o.json.empty() && o.html.empty()) return;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const row& r : rows)
+    list.push_back(to_row(r));
+  nlohmann::ordered_json report{{"graph", x.g.name},
+                                {"batch", x.g.batch},
+                                {"machine", x.request.model->name},
+                                {"policy", planner::to_string(x.request.chosen_policy)},
+                                {"seed", x.request.seed},
+                                {"evaluations", x.request.evaluations},
+                                {"baseline_bytes", x.baseline},
+                                {"beside_maps_bytes", x.static_bytes},
+                                {"unplanned_ms", x.unplanned_ms},
+                                {"rows", list}};
+  const std::string page = o.html.empty() ? "" : html_sweep(report);
+  if (!o.json.empty()) write_file(o.json, report.dump(2) + "\n");
+  if (!o.html.empty()) write_file(o.html, page);
+}
+
+int run(options& o) {
+  check_usable(o);
+  std::string note;
+  const planner::graph g = o.source.make(note);
+  planner::plan_options request = o.plan.options(o.source.thread_count(), note);
+  o.plan.check_use(request, g);
+  const stops_between_steps guard;
+  request.stop = [] { return interrupted(); };
+  request.smallest_budget = false;
+  planner::budget_planner sweep(g, request);
+  std::vector<row> rows = rows_of(o, sweep);
+  const swept common{g, request, sweep.baseline_bytes(), sweep.static_bytes(),
+                     unplanned_ms(g, *request.model)};
+  std::exception_ptr failure;
+  for (std::size_t i = 0; i < rows.size() && !failure; ++i) {
+    failure = plan_row(sweep, rows[i]);
+    // What was planned before is shown, and then what failed.
+    if (failure) rows.resize(i);
   }
+  std::reverse(rows.begin(), rows.end());
+  print_rows(common, rows);
+  write_rows(o, common, rows);
   if (failure) std::rethrow_exception(failure);
   if (interrupted()) throw error(errc::interrupted, "sweep: interrupted; the rows are the best plans so far");
   if (std::none_of(rows.begin(), rows.end(), [](const row& r) { return r.feasible; })) {

@@ -148,7 +148,8 @@ void check_swap_folder(const std::string& folder) {
   }
 }
 
-int train(const train_options& o) {
+// Files and options that cannot be used are found before anything is planned.
+void check_usable(const train_options& o) {
   std::vector<named_file> inputs = o.plan.files();
   inputs.push_back({"--plan", o.plan_file});
   check_distinct({{"--json", o.json},
@@ -162,11 +163,11 @@ int train(const train_options& o) {
   o.plan.check();
   if (!o.activations.empty()) const made_folder can_be_made(o.activations);
   if (!o.swap_folder.empty()) check_swap_folder(o.swap_folder);
-  training_options training = o.training;
-  std::optional<planner::plan> loaded;
-  if (!o.plan_file.empty()) loaded = planned_run(o, training);
-  image_source source(training);
-  if (loaded) check_fits(*loaded, source, o.plan_file);
+}
+
+// The run before its first step.
+training_run begun_run(const train_options& o, std::optional<planner::plan>& loaded, image_source& source,
+                       const training_options& training) {
   executor::trainer_options options;
   options.seed = training.seed;
   options.executor.seed = training.seed;
@@ -183,29 +184,45 @@ int train(const train_options& o) {
                                       "host, takes less",
                                       e.what()));
   }
+  return run;
+}
+
+std::int64_t steps_of(const training_options& training, const image_source& source) {
+  return training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
+}
+
+void run_steps(training_run& run, image_source& source, const training_options& training) {
   image_batch batch;
-  const std::int64_t steps =
-      training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
-  running([&] {
-    run.trainer->events.notify = [](void*, const event& what) {
-      if (what.kind != event_kind::overflow) return;
-      fmt::print("step {}: {} is denser than planned: the step is run again with more capacity\n", what.step,
-                 planner::printable(what.tensor));
-    };
-    progress bar(steps, training.batch);
-    for (std::int64_t step = 0; step < steps; ++step) {
-      stop_if_interrupted(fmt::format("after {} steps", step));
-      source.fill(step, training.batch, training.seed, batch);
-      try {
-        run.step(batch, training.sgd);
-      } catch (const error& e) {
-        if (e.code() == errc::interrupted) stop_if_interrupted(fmt::format("after {} steps", step));
-        throw;
-      }
-      bar.show(step + 1, run.losses.back(), run.trainer->planned_peak_total());
+  const std::int64_t steps = steps_of(training, source);
+  run.trainer->events.notify = [](void*, const event& what) {
+    if (what.kind != event_kind::overflow) return;
+    fmt::print("step {}: {} is denser than planned: the step is run again with more capacity\n", what.step,
+               planner::printable(what.tensor));
+  };
+  progress bar(steps, training.batch);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    stop_if_interrupted(fmt::format("after {} steps", step));
+    source.fill(step, training.batch, training.seed, batch);
+    try {
+      run.step(batch, training.sgd);
+    } catch (const error& e) {
+      if (e.code() == errc::interrupted) stop_if_interrupted(fmt::format("after {} steps", step));
+      throw;
     }
-    run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
-  });
+    bar.show(step + 1, run.losses.back(), run.trainer->planned_peak_total());
+  }
+  run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
+}
+
+int train(const train_options& o) {
+  check_usable(o);
+  training_options training = o.training;
+  std::optional<planner::plan> loaded;
+  if (!o.plan_file.empty()) loaded = planned_run(o, training);
+  image_source source(training);
+  if (loaded) check_fits(*loaded, source, o.plan_file);
+  training_run run = begun_run(o, loaded, source, training);
+  running([&] { run_steps(run, source, training); });
   const planner::plan_sizes& z = run.trainer->current().current_plan().sizes;
   fmt::print(
       "policy {}: peak {} bytes planned, {} touched (baseline {}, ratio {:.2f}); step {:.2f} ms median; test "
@@ -233,15 +250,8 @@ struct compare_options {
   std::string svg, json;
 };
 
-int compare(const compare_options& o) {
-  check_distinct({{"--svg", o.svg}, {"--json", o.json}});
-  check_writable(o.svg);
-  check_writable(o.json);
-  o.training.check();
-  image_source source(o.training);
-  const training_options& training = o.training;
-  const std::int64_t steps =
-      training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
+// One run per policy, from one seed.
+std::vector<training_run> begun_runs(image_source& source, const training_options& training) {
   std::string machine;
   const planner::graph g = training_graph_for(training, source, machine);
   image_batch batch;
@@ -258,23 +268,31 @@ int compare(const compare_options& o) {
     run.label = policy;
     run.trainer = std::make_unique<executor::trainer>(g, options, batch.images, batch.labels);
   }
-  running([&] {
-    // Step by step in turn, so that a slow moment of the machine meets all of them.
-    progress bar(steps, training.batch * static_cast<std::int64_t>(runs.size()));
-    for (std::int64_t step = 0; step < steps; ++step) {
-      stop_if_interrupted(fmt::format("after {} steps", step));
-      source.fill(step, training.batch, training.seed, batch);
-      for (training_run& run : runs)
-        run.step(batch, training.sgd);
-      bar.show(step + 1, runs.front().losses.back(), runs.front().trainer->planned_peak_total());
-    }
-    for (training_run& run : runs) {
-      run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
-    }
-  });
+  return runs;
+}
+
+// Step by step in turn, so that a slow moment of the machine meets all of them.
+void run_in_turn(std::vector<training_run>& runs, image_source& source, const training_options& training) {
+  image_batch batch;
+  const std::int64_t steps = steps_of(training, source);
+  progress bar(steps, training.batch * static_cast<std::int64_t>(runs.size()));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    stop_if_interrupted(fmt::format("after {} steps", step));
+    source.fill(step, training.batch, training.seed, batch);
+    for (training_run& run : runs)
+      run.step(batch, training.sgd);
+    bar.show(step + 1, runs.front().losses.back(), runs.front().trainer->planned_peak_total());
+  }
+  for (training_run& run : runs)
+    run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
+}
+
+// Prints the table. Returns it with more figures.
+nlohmann::ordered_json compared(const std::vector<training_run>& runs, const image_source& source,
+                                const training_options& training) {
   const planner::plan_sizes& base = runs.front().trainer->current().current_plan().sizes;
   fmt::print("\n{}, batch {}, {} steps on {}; feature maps and gradients; largest op (W) {} bytes\n\n",
-             training.network, training.batch, steps, source.description(), base.wall);
+             training.network, training.batch, steps_of(training, source), source.description(), base.wall);
   fmt::print("{:<10}{:>14}{:>14}{:>8}{:>11}{:>8}{:>11}{:>11}  {}\n", "policy", "peak bytes", "touched",
              "ratio", "step ms", "time", "loss", "accuracy", "bit-identical");
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
@@ -297,6 +315,18 @@ int compare(const compare_options& o) {
     entry["bit_identical"] = identical;
     report.push_back(std::move(entry));
   }
+  return report;
+}
+
+int compare(const compare_options& o) {
+  check_distinct({{"--svg", o.svg}, {"--json", o.json}});
+  check_writable(o.svg);
+  check_writable(o.json);
+  o.training.check();
+  image_source source(o.training);
+  std::vector<training_run> runs = begun_runs(source, o.training);
+  running([&] { run_in_turn(runs, source, o.training); });
+  const nlohmann::ordered_json report = compared(runs, source, o.training);
   if (!o.svg.empty()) {
     std::vector<memory_curve> curves;
     curves.reserve(runs.size());

@@ -104,13 +104,13 @@ class trace_writer {
     const activity what = activity_of(p_, s);
     if (what == activity::wait && begin == end) return;  // nothing was waited for
     json args{{"step", i}};
-    if (s.op >= 0) args["op"] = p_.network.op_at(s.op).name;
-    if (s.storage >= 0) {
+    if (s.op.valid()) args["op"] = p_.network.op_at(s.op).name;
+    if (s.storage.valid()) {
       args["tensor"] = p_.network.at(s.storage).name;
-      args["kept as"] = form_name(p_.choices[static_cast<std::size_t>(s.storage)]);
+      args["kept as"] = form_name(p_.choices[s.storage]);
     }
-    if (!s.inputs.empty() && s.inputs[0] >= 0) args["bytes in"] = bytes_of(s.inputs);
-    if (!s.outputs.empty() && s.outputs[0] >= 0) args["bytes out"] = bytes_of(s.outputs);
+    if (!s.inputs.empty() && s.inputs[0].valid()) args["bytes in"] = bytes_of(s.inputs);
+    if (!s.outputs.empty() && s.outputs[0].valid()) args["bytes out"] = bytes_of(s.outputs);
     const int tid = thread(track_of(s.kind));
     events_.push_back({{"ph", "X"},
                        {"name", title_of(p_, s)},
@@ -126,7 +126,7 @@ class trace_writer {
   std::int64_t bytes_of(const std::vector<planner::buffer_id>& list) const {
     std::int64_t sum = 0;
     for (const planner::buffer_id b : list)
-      sum += b >= 0 ? p_.buffers[static_cast<std::size_t>(b)].bytes : 0;
+      sum += b.valid() ? p_.buffers[b].bytes : 0;
     return sum;
   }
 
@@ -226,14 +226,14 @@ std::string chrome_trace(const plan& p) {
     throw error(errc::invalid_argument,
                 "--chrome-trace: expected a plan with times (made with --machine), got one without");
   }
-  trace_writer predicted(p, p.timeline, p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
+  trace_writer predicted(p, p.timeline.list(), p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
   predicted.write("plan");
   add_counters(predicted, p);
   return file_of(about(p, "times are predicted by the machine model, not measured"), {&predicted});
 }
 
 std::string chrome_trace(const plan& p, const measured_step& measured) {
-  trace_writer predicted(p, p.timeline, p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
+  trace_writer predicted(p, p.timeline.list(), p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
   if (!p.timeline.empty()) {
     predicted.write("predicted");
     add_counters(predicted, p);

@@ -198,7 +198,7 @@ std::string html_memory_section(const plan& p) {
   constexpr double height = 380;
   const planner::schedule before = unplanned(p);
   const std::vector<std::int64_t> live = live_device_bytes(p), host = live_host_bytes(p);
-  const std::vector<std::int64_t> raw = planner::live_bytes(before);
+  const std::vector<std::int64_t> raw = planner::live_bytes(before).list();
   const clocks c = make_clocks(p, before);
   const std::int64_t static_bytes = static_bytes_of(p);
   const auto largest = [](const std::vector<std::int64_t>& v) {

@@ -76,7 +76,7 @@ std::string figures_section(const plan& p) {
                    "(the plan is {:.3f} x)",
                    ratio(z.planned_peak, z.bound))},
       {"largest op (W)", megabytes(z.wall),
-       z.wall_op >= 0 ? p.network.op_at(z.wall_op).name : std::string("none")},
+       z.wall_op.valid() ? p.network.op_at(z.wall_op).name : std::string("none")},
       {"forward/backward boundary", megabytes(z.boundary), "live maps while the first backward op runs"}};
   if (!t.model.empty()) {
     rows.push_back({"predicted time", milliseconds(t.simulated_ms), "by the model of " + t.model});
@@ -98,7 +98,7 @@ std::string figures_section(const plan& p) {
   return html_section("figures", "Figures", table + "</tbody>\n</table></div>\n");
 }
 
-std::string storage_row(const plan& p, std::size_t s) {
+std::string storage_row(const plan& p, planner::storage_id s) {
   const planner::stash_choice& c = p.choices[s];
   const double kept =
       c.bytes_before > 0 ? static_cast<double>(c.bytes_after) / static_cast<double>(c.bytes_before) : 0.0;
@@ -113,11 +113,11 @@ std::string storage_row(const plan& p, std::size_t s) {
 }
 
 std::string storages_section(const plan& p) {
-  std::vector<std::size_t> kept;
-  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+  std::vector<planner::storage_id> kept;
+  for (const planner::storage_id s : p.choices.ids()) {
     if (p.choices[s].kind != planner::stash_kind::none) kept.push_back(s);
   }
-  std::stable_sort(kept.begin(), kept.end(), [&p](std::size_t a, std::size_t b) {
+  std::stable_sort(kept.begin(), kept.end(), [&p](planner::storage_id a, planner::storage_id b) {
     return p.choices[a].bytes_before > p.choices[b].bytes_before;
   });
   if (kept.empty()) return html_section("tensors", "Largest tensors", "<p>Backward needs no tensor.</p>\n");

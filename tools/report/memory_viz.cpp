@@ -24,10 +24,10 @@ constexpr std::int64_t arena_address = std::int64_t{0x7f} << 40, host_address = 
 class snapshot_writer {
  public:
   explicit snapshot_writer(const plan& p) : p_(p), starts_(p.steps.size()), ends_(p.steps.size()) {
-    for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+    for (const planner::buffer_id i : p.buffers.ids()) {
       if (p.buffers[i].bytes == 0) continue;  // shares its address with another one
-      starts_[static_cast<std::size_t>(p.buffers[i].first_step)].push_back(i);
-      ends_[static_cast<std::size_t>(p.buffers[i].last_step)].push_back(i);
+      starts_[p.buffers[i].first_step].push_back(i);
+      ends_[p.buffers[i].last_step].push_back(i);
     }
   }
 
@@ -118,9 +118,9 @@ class snapshot_writer {
 
   void buffers(std::int64_t address, bool host) {
     for (std::size_t i = 0; i < p_.steps.size(); ++i) {
-      for (const std::size_t b : starts_[i])
+      for (const planner::buffer_id b : starts_[i])
         if (is(b, host)) touch("alloc", i, b, address);
-      for (const std::size_t b : ends_[i]) {
+      for (const planner::buffer_id b : ends_[i]) {
         if (!is(b, host)) continue;
         // Next to each other, so that viewers join them.
         touch("free_requested", i, b, address);
@@ -129,26 +129,26 @@ class snapshot_writer {
     }
   }
 
-  bool is(std::size_t buffer, bool host) const {
-    return (p_.buffers[buffer].form == buffer_form::host) == host;
+  bool is(planner::buffer_id id, bool host) const {
+    return (p_.buffers[id].form == buffer_form::host) == host;
   }
 
-  void touch(const char* action, std::size_t step, std::size_t id, std::int64_t address) {
+  void touch(const char* action, std::size_t step, planner::buffer_id id, std::int64_t address) {
     const buffer& b = p_.buffers[id];
     const std::string metadata = description(b);
     event(action, address + b.offset, b.bytes, step_frames(step, metadata), metadata);
   }
 
   std::string description(const buffer& b) const {
-    if (b.storage < 0) return "overflow arena of sparse maps";
+    if (!b.storage.valid()) return "overflow arena of sparse maps";
     const planner::storage& s = p_.network.at(b.storage);
-    const planner::stash_choice& c = p_.choices[static_cast<std::size_t>(b.storage)];
+    const planner::stash_choice& c = p_.choices[b.storage];
     return fmt::format("{} ({}), {}; kept as {}", s.name, planner::to_string(s.role),
                        planner::to_string(b.form), form_name(c));
   }
 
   const plan& p_;
-  std::vector<std::vector<std::size_t>> starts_, ends_;
+  planner::id_vector<planner::step_number, std::vector<planner::buffer_id>> starts_, ends_;
   json events_ = json::array();
 };
 

@@ -121,11 +121,11 @@ std::int64_t static_bytes_of(const plan& p) noexcept {
 
 std::string layout_csv(const plan& p) {
   planner::layout_table table;
-  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+  for (const planner::buffer_id i : p.buffers.ids()) {
     const buffer& b = p.buffers[i];
     if (b.form == buffer_form::host || b.bytes == 0) continue;
-    const std::string name = b.storage < 0 ? "arena" : p.network.at(b.storage).name;
-    table.ids.push_back(fmt::format("{}: {} {}", i, name, planner::to_string(b.form)));
+    const std::string name = !b.storage.valid() ? "arena" : p.network.at(b.storage).name;
+    table.ids.push_back(fmt::format("{}: {} {}", i.number(), name, planner::to_string(b.form)));
     table.blocks.push_back({b.first_step, b.last_step + 1, b.bytes});
     table.offsets.push_back(b.offset);
   }

@@ -38,7 +38,7 @@ nlohmann::ordered_json plan_report(const planner::plan& p) {
   j["baseline_peak_bytes"] = z.baseline_peak;
   j["planned_peak_bytes"] = z.planned_peak;
   j["wall_bytes"] = z.wall;
-  j["wall_op"] = z.wall_op >= 0 ? p.network.op_at(z.wall_op).name : "";
+  j["wall_op"] = z.wall_op.valid() ? p.network.op_at(z.wall_op).name : "";
   j["boundary_bytes"] = z.boundary;
   j["bound_bytes"] = z.bound;
   j["footprint_ratio"] = ratio(z.baseline_peak, z.planned_peak);
@@ -59,7 +59,7 @@ nlohmann::ordered_json plan_report(const planner::plan& p) {
   j["slot_margin"] = p.slot_margin;
   j["overflow_bytes"] = p.overflow_bytes;
   auto& encodings = j["encodings"] = nlohmann::ordered_json::array();
-  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+  for (const planner::storage_id s : p.choices.ids()) {
     const planner::stash_choice& c = p.choices[s];
     if (c.kind == planner::stash_kind::none) continue;
     encodings.push_back({{"name", p.network.storages[s].name},
@@ -96,7 +96,7 @@ std::string plan_summary(const planner::plan& p) {
                         p.cut_groups);
   }
   text += fmt::format("  {:<22}{:>14.3f} MB  ({})\n", "largest op (W)", mb(z.wall),
-                      z.wall_op >= 0 ? planner::printable(p.network.op_at(z.wall_op).name) : "none");
+                      z.wall_op.valid() ? planner::printable(p.network.op_at(z.wall_op).name) : "none");
   text += fmt::format("  {:<22}{:>14.3f} MB\n", "forward/backward sum", mb(z.boundary));
   if (p.model) {
     text +=

@@ -33,7 +33,7 @@ std::vector<point> curve_of(const planner::plan& p) {
   const double ops = planned_ops(p.network);
   std::vector<point> points;
   double sum = 0;
-  planner::op_id op = 0;
+  std::size_t op = 0;  // number of the next one
   std::size_t i = 0;
   while (i < p.steps.size()) {
     // The steps from here to the next op divide the op's interval among them.

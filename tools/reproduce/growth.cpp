@@ -22,7 +22,7 @@ std::string hard_limit(const planner::graph& g, std::int64_t memory) {
   const planner::wall w = planner::working_set_wall(g);
   const std::int64_t static_bytes = planner::parameter_bytes(g) + planner::workspace_bytes(g);
   if (static_bytes >= memory) return "weights, gradients, momentum and workspace";
-  if (w.op < 0 || w.bytes + static_bytes <= memory) return {};
+  if (!w.op.valid() || w.bytes + static_bytes <= memory) return {};
   return fmt::format("working set W of {} ({:.0f} MB)", g.op_at(w.op).name,
                      static_cast<double>(w.bytes) / 1e6);
 }

@@ -53,12 +53,12 @@ sample_shape shape_of(const kernel_setup& setup, const planner::tensor_ref& ref)
 }
 
 sample_shape input_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref) {
-  if (setup.op.forward_op < 0) return shape_of(setup, ref);
+  if (!setup.op.forward_op.valid()) return shape_of(setup, ref);
   return shape_like(setup, ref, setup.graph.op_at(setup.op.forward_op).inputs.at(0));
 }
 
 sample_shape output_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref) {
-  if (setup.op.forward_op < 0) return shape_of(setup, ref);
+  if (!setup.op.forward_op.valid()) return shape_of(setup, ref);
   return shape_like(setup, ref, setup.graph.op_at(setup.op.forward_op).outputs.at(0));
 }
 
@@ -84,7 +84,7 @@ kernel_base::kernel_base(const kernel_setup& setup)
     expected_form expected{alternative.form, {}};
     for (const planner::stash_read& read : alternative.reads) {
       expected.elements.push_back(
-          elements_of(setup, read.slice.storage < 0 ? planner::tensor_ref{read.storage} : read.slice));
+          elements_of(setup, !read.slice.storage.valid() ? planner::tensor_ref{read.storage} : read.slice));
     }
     forms_.push_back(std::move(expected));
   }

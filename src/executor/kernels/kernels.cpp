@@ -114,11 +114,11 @@ execution_context openmp_context(const int& threads) {
 }
 
 std::string annotate_workspaces(planner::graph& g, const kernel_options& options) {
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  for (const planner::op_id i : g.ops.ids()) {
     if (g.ops[i].kind == planner::op_kind::generic) continue;  // its author knows what it takes
     g.ops[i].workspace_bytes = 0;
     if (factory_of(g.ops[i].kind) == nullptr) continue;
-    g.ops[i].workspace_bytes = make_kernel(g, static_cast<planner::op_id>(i), options)->workspace_bytes();
+    g.ops[i].workspace_bytes = make_kernel(g, planner::op_id(i), options)->workspace_bytes();
   }
   return fmt::format("{}, {}", processor_name(), onednn::description());
 }

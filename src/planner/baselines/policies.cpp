@@ -7,14 +7,6 @@
 #include "stash/error.hpp"
 
 namespace stash::planner {
-namespace {
-
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
-
 bool has_rule(policy p) noexcept {
   return p >= policy::gist;
 }
@@ -53,30 +45,31 @@ std::int32_t option_that_moves(const item& i, std::uint32_t required) {
   return static_cast<std::int32_t>(best);
 }
 
-std::vector<std::int32_t> levels_of(const graph& g, const option_set& options) {
-  std::vector<std::int32_t> alternative(g.ops.size(), 0);
+id_vector<op_id, std::int32_t> levels_of(const graph& g, const option_set& options) {
+  id_vector<op_id, std::int32_t> alternative(g.ops.size(), 0);
   for (const component& c : options.components) {
     for (std::size_t k = 0; k < c.ops.size(); ++k)
-      alternative[index(c.ops[k])] = c.configurations.front().alternatives[k];
+      alternative[c.ops[k]] = c.configurations.front().alternatives[k];
   }
-  std::vector<std::int32_t> writer(g.storages.size(), 0), level(g.ops.size(), 1);
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  id_vector<storage_id, std::int32_t> writer(g.storages.size(), 0);
+  id_vector<op_id, std::int32_t> level(g.ops.size(), 1);
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
     std::int32_t before = 0;
     for (const tensor_ref& r : o.inputs)
-      before = std::max(before, writer[index(r.storage)]);
+      before = std::max(before, writer[r.storage]);
     for (const storage_id s : o.parameters)
-      before = std::max(before, writer[index(s)]);
+      before = std::max(before, writer[s]);
     if (!o.alternatives.empty()) {
-      for (const stash_read& r : o.alternatives[index(alternative[i])].reads)
-        before = std::max(before, writer[index(r.storage)]);
+      for (const stash_read& r : o.alternatives[alternative[i]].reads)
+        before = std::max(before, writer[r.storage]);
     }
     level[i] = before + 1;
     for (const tensor_ref& r : o.outputs)
-      writer[index(r.storage)] = std::max(writer[index(r.storage)], level[i]);
+      writer[r.storage] = std::max(writer[r.storage], level[i]);
     for (const auto* ids : {&o.optional_outputs, &o.parameters_written}) {
       for (const storage_id s : *ids)
-        writer[index(s)] = std::max(writer[index(s)], level[i]);
+        writer[s] = std::max(writer[s], level[i]);
     }
   }
   return level;

@@ -51,6 +51,6 @@ std::int32_t option_that_moves(const item& i, std::uint32_t required);
 
 /// Per op the topological level: one more than that of the last writer of anything it reads, 1 where there is
 /// none. Stash reads are those of the alternatives in `options`, the first configuration of each component.
-std::vector<std::int32_t> levels_of(const graph& g, const option_set& options);
+id_vector<op_id, std::int32_t> levels_of(const graph& g, const option_set& options);
 
 }  // namespace stash::planner

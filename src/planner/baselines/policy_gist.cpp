@@ -13,22 +13,18 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 class gist {
  public:
   gist(const graph& g, value_format narrow, double margin) : g_(g), narrow_(narrow), margin_(margin) {}
 
-  configuration decide(const component& c, const std::vector<std::vector<reader>>& fixed) const {
+  configuration decide(const component& c, const id_vector<storage_id, std::vector<reader>>& fixed) const {
     configuration f;
     for (const op_id o : c.ops)
       f.alternatives.push_back(alternative(g_.op_at(o)));
     for (const storage_id s : c.storages) {
-      std::vector<reader> readers = fixed[index(s)];
+      std::vector<reader> readers = fixed[s];
       for (std::size_t k = 0; k < c.ops.size(); ++k) {
-        for (const stash_read& r : g_.op_at(c.ops[k]).alternatives[index(f.alternatives[k])].reads) {
+        for (const stash_read& r : g_.op_at(c.ops[k]).alternatives[f.alternatives[k]].reads) {
           if (r.storage == s) readers.push_back({c.ops[k], r.what, r.slice.whole()});
         }
       }

@@ -9,21 +9,19 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
+constexpr op_id first_op(0);
 
 // Per op the first op of the backward pass of its layer: ops of one forward op, and the sums and copies
 // after them.
-std::vector<op_id> layer_begins(const graph& g) {
-  std::vector<op_id> begin(g.ops.size(), 0);
-  op_id layer = -1;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+id_vector<op_id, op_id> layer_begins(const graph& g) {
+  id_vector<op_id, op_id> begin(g.ops.size());
+  op_id layer = no_id;
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
-    const bool same = i > 0 && g.ops[i - 1].stage == o.stage && o.stage == op_stage::backward &&
-                      (o.forward_op < 0 || o.forward_op == layer);
-    if (o.forward_op >= 0 || !same) layer = o.forward_op;
-    begin[i] = same ? begin[i - 1] : static_cast<op_id>(i);
+    const bool same = i != first_op && g.ops[i - 1].stage == o.stage && o.stage == op_stage::backward &&
+                      (!o.forward_op.valid() || o.forward_op == layer);
+    if (o.forward_op.valid() || !same) layer = o.forward_op;
+    begin[i] = same ? begin[i - 1] : i;
   }
   return begin;
 }
@@ -31,16 +29,16 @@ std::vector<op_id> layer_begins(const graph& g) {
 }  // namespace
 
 ruled layrub_rule(const rule_input& in, problem& ticks) {
-  const std::vector<op_id> begin = layer_begins(in.g);
+  const id_vector<op_id, op_id> begin = layer_begins(in.g);
   ruled r;
   for (item& x : ticks.items) {
     r.choice.push_back(option_that_moves(x, movable(x)));
-    for (transfer& t : x.options[index(r.choice.back())].transfers) {
-      const op_id reader = (t.needed + 1) / 2;
-      const op_id own = begin[index(reader)];
-      const bool first = own == 0 || in.g.op_at(own - 1).stage != op_stage::backward;
-      const op_id layer_before = first ? own : begin[index(own) - 1];
-      t.earliest = std::clamp(2 * layer_before, t.released + 1, t.needed);
+    for (transfer& t : x.options[r.choice.back()].transfers) {
+      const op_id reader = op_of_tick(t.needed + 1);
+      const op_id own = begin[reader];
+      const bool first = own == first_op || in.g.op_at(own - 1).stage != op_stage::backward;
+      const op_id layer_before = first ? own : begin[own - 1];
+      t.earliest = std::clamp(tick_of(layer_before), t.released + 1, t.needed);
     }
   }
   return r;

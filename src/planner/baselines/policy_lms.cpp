@@ -14,28 +14,24 @@ namespace {
 // Share of all memory that the search may fill.
 constexpr double safe_share = 0.9;
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 class lms {
  public:
   lms(const rule_input& in, problem& ticks) : in_(in), ticks_(ticks), level_(levels_of(in.g, in.options)) {
     const graph& g = in.g;
-    std::vector<std::int32_t> written(g.storages.size(), 0);
-    for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    id_vector<storage_id, std::int32_t> written(g.storages.size(), 0);
+    for (const op_id i : g.ops.ids()) {
       if (g.ops[i].stage != op_stage::forward) continue;
       for (const tensor_ref& r : g.ops[i].outputs)
-        written[index(r.storage)] = std::max(written[index(r.storage)], level_[i]);
+        written[r.storage] = std::max(written[r.storage], level_[i]);
       for (const storage_id s : g.ops[i].optional_outputs)
-        written[index(s)] = std::max(written[index(s)], level_[i]);
+        written[s] = std::max(written[s], level_[i]);
     }
     for (std::size_t i = 0; i < ticks.items.size(); ++i) {
       const item& x = ticks.items[i];
-      for (const transfer& t : x.options[index(option_that_moves(x, movable(x)))].transfers) {
-        const storage_id s = in.options.components[i].storages[index(t.form)];
-        const std::int32_t reader = level_[index(op_of(t.needed))];
-        moves_.push_back({i, 1U << t.form, reader - written[index(s)]});
+      for (const transfer& t : x.options[option_that_moves(x, movable(x))].transfers) {
+        const storage_id s = in.options.components[i].storages[position_of(t.form)];
+        const std::int32_t reader = level_[op_of(t.needed)];
+        moves_.push_back({i, 1U << t.form, reader - written[s]});
         most_ = std::max(most_, moves_.back().distance);
       }
     }
@@ -53,7 +49,7 @@ class lms {
         largest(1, std::max(1, levels), [&](std::int32_t a) { return peak(threshold, a) <= capacity; });
     const option_choice c = choice(threshold);
     for (std::size_t i = 0; i < c.size(); ++i) {
-      for (transfer& t : ticks_.items[i].options[index(c[i])].transfers)
+      for (transfer& t : ticks_.items[i].options[c[i]].transfers)
         t.earliest = trigger(t, ahead);
     }
     return {c, false, fmt::format("swapout_threshold {}, swapin_ahead {}", threshold, ahead)};
@@ -67,7 +63,7 @@ class lms {
   };
 
   // The op that runs at or right after a tick.
-  static op_id op_of(std::int32_t tick) { return (tick + 1) / 2; }
+  static op_id op_of(tick_number t) { return op_of_tick(t + 1); }
 
   // The last of [least, most] that fits, if fitting ends somewhere; `least` if nothing fits.
   template <class Fits>
@@ -97,12 +93,12 @@ class lms {
   // Swap-in begins with the first backward op that is at most `ahead` levels before the reader.
   std::int32_t trigger(const transfer& t, std::int32_t ahead) const {
     const op_id reader = op_of(t.needed);
-    const std::int32_t from = level_[index(reader)] - ahead;
+    const std::int32_t from = level_[reader] - ahead;
     op_id at = reader;
-    while (at > 0 && 2 * at - 1 > t.released + 1 && level_[index(at) - 1] >= from &&
-           in_.g.ops[index(at) - 1].stage == op_stage::backward)
-      --at;
-    return std::min(2 * at, t.needed);
+    while (at > op_id(0) && tick_of(at) - 1 > t.released + 1 && level_[at - 1] >= from &&
+           in_.g.ops[at - 1].stage == op_stage::backward)
+      at = at - 1;
+    return std::min(tick_of(at), t.needed);
   }
 
   // Largest use of memory if copies took no time: a map is there until it is released and from its trigger
@@ -110,14 +106,14 @@ class lms {
   std::int64_t peak(std::int32_t threshold, std::int32_t ahead) const {
     const option_choice c = choice(threshold);
     const std::size_t ticks = ticks_.fixed_bytes.size();
-    std::vector<std::int64_t> change(ticks + 1, 0);
+    id_vector<tick_number, std::int64_t> change(ticks + 1, 0);
     const auto hold = [&](std::int32_t first, std::int32_t last, std::int64_t bytes) {
       if (first > last) return;
-      change[index(first)] += bytes;
-      change[index(last) + 1] -= bytes;
+      change[first] += bytes;
+      change[last + 1] -= bytes;
     };
     for (std::size_t i = 0; i < c.size(); ++i) {
-      const item_option& o = ticks_.items[i].options[index(c[i])];
+      const item_option& o = ticks_.items[i].options[c[i]];
       for (const held_bytes& h : o.held)
         hold(h.first, h.last, h.bytes);
       for (const transfer& t : o.transfers)
@@ -133,7 +129,7 @@ class lms {
 
   const rule_input& in_;
   problem& ticks_;
-  std::vector<std::int32_t> level_;
+  id_vector<op_id, std::int32_t> level_;
   std::vector<move> moves_;
   std::int32_t most_ = 0;
 };

@@ -30,6 +30,14 @@ std::string quoted(std::string_view name) {
   return fmt::format("'{}'", shortened(name));
 }
 
+/// Ids as messages show them.
+std::vector<std::int32_t> numbers_of(const std::vector<storage_id>& ids) {
+  std::vector<std::int32_t> numbers;
+  for (const storage_id s : ids)
+    numbers.push_back(s.number());
+  return numbers;
+}
+
 /// A product of non-negative factors, or largest_total_bytes + 1 if it is larger than that.
 std::int64_t bounded_product(std::int64_t a, std::int64_t b) {
   return b != 0 && a > largest_total_bytes / b ? largest_total_bytes + 1 : a * b;
@@ -83,6 +91,8 @@ static_assert([] {
   return op_rules.size() == names_of<op_kind>.size();
 }());
 
+/// One class: a walk over the ops in which each check may rest on what the ones before it, and earlier ops,
+/// have shown.
 class checker {
  public:
   explicit checker(const graph& g) : g_(g) {}
@@ -91,14 +101,15 @@ class checker {
     check_header();
     check_storages();
     written_.resize(g_.storages.size());
-    for (std::size_t i = 0; i < g_.storages.size(); ++i) {
+    for (const storage_id i : g_.storages.ids()) {
       const storage_role role = g_.storages[i].role;
       if (role == storage_role::image || role == storage_role::label)
         written_[i].add(all_channels(g_.storages[i]));
     }
     std::unordered_set<std::string_view> names;
     op_stage stage = op_stage::forward;
-    for (current_ = 0; current_ < g_.ops.size(); ++current_) {
+    for (const op_id number : g_.ops.ids()) {
+      current_ = number;
       const op& o = g_.ops[current_];
       expect(!o.name.empty() && names.insert(o.name).second, "name", "a name of its own", quoted(o.name));
       expect(name_of(o.kind) != "unknown" && name_of(o.stage) != "unknown", "kind", "a known kind and stage",
@@ -119,8 +130,8 @@ class checker {
   template <class Got>
   void expect(bool holds, std::string_view field, std::string_view expected, const Got& got) const {
     if (holds) return;
-    fail(fmt::format("ops[{}] '{}': {}", current_, shortened(g_.ops[current_].name), field), expected,
-         fmt::to_string(got));
+    fail(fmt::format("ops[{}] '{}': {}", current_.number(), shortened(g_.ops[current_].name), field),
+         expected, fmt::to_string(got));
   }
 
   void check_header() const {
@@ -136,12 +147,12 @@ class checker {
   void check_storages() const {
     std::unordered_set<std::string_view> names;
     std::int64_t total = 0;
-    for (std::size_t i = 0; i < g_.storages.size(); ++i) {
+    for (const storage_id i : g_.storages.ids()) {
       const storage& s = g_.storages[i];
       const auto demand = [&](bool holds, std::string_view field, std::string_view expected,
                               const auto& got) {
         if (!holds)
-          fail(fmt::format("storages[{}] '{}': {}", i, shortened(s.name), field), expected,
+          fail(fmt::format("storages[{}] '{}': {}", i.number(), shortened(s.name), field), expected,
                fmt::to_string(got));
       };
       demand(!s.name.empty() && names.insert(s.name).second, "name", "a name of its own", shortened(s.name));
@@ -175,7 +186,7 @@ class checker {
                      : channel_range{r.channel_begin, r.channel_begin + r.channels};
   }
 
-  coverage& written(storage_id id) { return written_[static_cast<std::size_t>(id)]; }
+  coverage& written(storage_id id) { return written_[id]; }
 
   /// Shape of the part per sample.
   std::vector<std::int64_t> shape_of(const tensor_ref& r) const {
@@ -194,8 +205,8 @@ class checker {
   }
 
   void check_id(storage_id id, const std::string& field) const {
-    expect(id >= 0 && static_cast<std::size_t>(id) < g_.storages.size(), field,
-           fmt::format("the id of one of {} storages", g_.storages.size()), id);
+    expect(g_.storages.contains(id), field, fmt::format("the id of one of {} storages", g_.storages.size()),
+           id.number());
   }
 
   void check_ref(const tensor_ref& r, const std::string& field) const {
@@ -253,9 +264,10 @@ class checker {
   }
 
   void check_forward_op(const op& o, const op_rule& rule) const {
-    const bool in_range = o.forward_op >= 0 && static_cast<std::size_t>(o.forward_op) < current_;
-    expect(in_range || o.forward_op == -1, "forward_op", "-1 or the index of an earlier op", o.forward_op);
-    expect(in_range || !rule.forward, "forward_op", "the index of its forward op", o.forward_op);
+    const bool in_range = o.forward_op.valid() && o.forward_op < current_;
+    expect(in_range || o.forward_op == no_id, "forward_op", "-1 or the index of an earlier op",
+           o.forward_op.number());
+    expect(in_range || !rule.forward, "forward_op", "the index of its forward op", o.forward_op.number());
     if (!in_range) return;
     const op& f = g_.op_at(o.forward_op);
     expect(o.stage == op_stage::backward && f.stage == op_stage::forward, "forward_op",
@@ -318,8 +330,8 @@ class checker {
         expect(name_of(r.what) != "unknown", field + ".need", "a known need", "another");
         expect(graph_rules::can_take(o.kind, r.what), field + ".need",
                fmt::format("one that {} can take", name_of(o.kind)), name_of(r.what));
-        expect(r.slice.storage == r.storage, field + ".slice.storage", fmt::to_string(r.storage),
-               r.slice.storage);
+        expect(r.slice.storage == r.storage, field + ".slice.storage", fmt::to_string(r.storage.number()),
+               r.slice.storage.number());
         check_ref(r.slice, field + ".slice");
         const storage& s = g_.at(r.storage);
         // Backward ops write gradients only, so what is covered was written in the forward stage.
@@ -505,8 +517,8 @@ class checker {
     for (std::size_t k = 0; k < r.ops.size(); ++k) {
       const op_id o = r.ops[k];
       const std::string this_op = fmt::format("{}[{}]", where, k);
-      if (o < 0 || static_cast<std::size_t>(o) >= g_.ops.size())
-        fail(this_op, fmt::format("the index of one of {} ops", g_.ops.size()), fmt::to_string(o));
+      if (!g_.ops.contains(o))
+        fail(this_op, fmt::format("the index of one of {} ops", g_.ops.size()), fmt::to_string(o.number()));
       const std::string name = quoted(g_.op_at(o).name);
       if (k > 0 && o <= r.ops[k - 1]) fail(this_op, "ops in the order in which they run", name);
       if (!facts.can_run_again(o)) {
@@ -526,7 +538,7 @@ class checker {
     if (!makes_it || facts.last_writer(r.target) != last) {
       fail(where + ".target",
            fmt::format("an output of '{}', not overwritten", shortened(g_.op_at(last).name)),
-           fmt::to_string(r.target));
+           fmt::to_string(r.target.number()));
     }
     for (std::size_t k = 0; k < r.ops.size(); ++k) {
       if (!facts.is_computed_with_others(r.ops[k], r.target)) continue;
@@ -535,26 +547,26 @@ class checker {
            quoted(g_.op_at(r.ops[k]).name));
     }
     const recipe_facts::inputs in = facts.inputs_of(r.ops);
-    if (in.overwritten >= 0)
+    if (in.overwritten.valid())
       fail(where + ".sources", "maps that are not overwritten", quoted(g_.at(in.overwritten).name));
     const bool reads_itself = std::find(in.sources.begin(), in.sources.end(), r.target) != in.sources.end();
     if (in.sources != r.sources || reads_itself) {
       fail(where + ".sources",
-           fmt::format("what its ops read and do not make, [{}]", fmt::join(in.sources, ", ")),
-           fmt::format("[{}]", fmt::join(r.sources, ", ")));
+           fmt::format("what its ops read and do not make, [{}]", fmt::join(numbers_of(in.sources), ", ")),
+           fmt::format("[{}]", fmt::join(numbers_of(r.sources), ", ")));
     }
   }
 
   void check_recipes() const {
     if (g_.recipes.empty()) return;
     const recipe_facts facts(g_);
-    for (std::size_t i = 0; i < g_.recipes.size(); ++i)
-      check_recipe(g_.recipes[i], facts, fmt::format("recompute[{}]", i));
+    for (const recipe_id i : g_.recipes.ids())
+      check_recipe(g_.recipes[i], facts, fmt::format("recompute[{}]", i.number()));
   }
 
   const graph& g_;
-  std::size_t current_ = 0;
-  std::vector<coverage> written_;
+  op_id current_;
+  id_vector<storage_id, coverage> written_;
 };
 
 }  // namespace

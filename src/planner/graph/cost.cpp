@@ -2,7 +2,6 @@
 #include "planner/graph/cost.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace stash::planner {
 namespace {
@@ -17,15 +16,11 @@ std::int64_t elements(const graph& g, const tensor_ref& r) {
   return r.whole() || s.shape.empty() ? all : all / s.shape.back() * r.channels;
 }
 
-double sliced_bytes(const graph& g, const tensor_ref& r) {
-  return static_cast<double>(elements(g, r)) * static_cast<double>(size_of(g.at(r.storage).type));
-}
-
 double all_bytes(const graph& g, const op& o) {
   double sum = 0.0;
   for (const auto* refs : {&o.inputs, &o.outputs}) {
     for (const tensor_ref& r : *refs)
-      sum += sliced_bytes(g, r);
+      sum += bytes_of(g, r);
   }
   for (const auto* ids : {&o.parameters, &o.parameters_written}) {
     for (const storage_id s : *ids)
@@ -33,17 +28,8 @@ double all_bytes(const graph& g, const op& o) {
   }
   if (!o.alternatives.empty()) {
     for (const stash_read& r : o.alternatives.front().reads)
-      sum += sliced_bytes(g, r.slice);
+      sum += bytes_of(g, r.slice);
   }
-  return sum;
-}
-
-double produced_bytes(const graph& g, const op& o) {
-  double sum = 0.0;
-  for (const tensor_ref& r : o.outputs)
-    sum += sliced_bytes(g, r);
-  for (const storage_id s : o.parameters_written)
-    sum += static_cast<double>(g.at(s).bytes(g.batch));
   return sum;
 }
 
@@ -59,11 +45,29 @@ double codec_share(encoding_kind kind, const machine& m) {
   }
 }
 
-double codec_ms(const encoding& stored, std::int64_t dense, std::int64_t kept, const machine& m) {
-  if (m.pinned) return 1e3 * m.codec_factor * static_cast<double>(dense) / m.memory_bytes_per_second;
-  return 1e3 * m.op_latency_seconds +
-         bytes_ms(static_cast<double>(dense + kept), codec_share(stored.kind, m), m);
-}
+class roofline final : public cost_model {
+ public:
+  explicit roofline(const machine& m) : m_(m) {}
+
+  double op_ms(const graph& g, const op& o) const override {
+    if (o.seconds) return 1e3 * *o.seconds;
+    const double compute = 1e3 * flops_of(g, o) / m_.flops_per_second;
+    return 1e3 * m_.op_latency_seconds +
+           std::max(compute, bytes_ms(all_bytes(g, o), m_.elementwise_share, m_));
+  }
+  double alternative_ms(const stash_alternative& a) const override {
+    return a.flops == 0.0 ? 0.0 : 1e3 * a.flops / m_.flops_per_second;
+  }
+  double codec_ms(const encoding& stored, std::int64_t dense, std::int64_t kept) const override {
+    return 1e3 * m_.op_latency_seconds +
+           bytes_ms(static_cast<double>(dense + kept), codec_share(stored.kind, m_), m_);
+  }
+  bool has_form(const stash_choice&) const noexcept override { return true; }
+  plan_options followed(plan_options options) const override { return options; }
+
+ private:
+  const machine m_;
+};
 
 }  // namespace
 
@@ -90,36 +94,19 @@ double flops_of(const graph& g, const op& o) {
   return 2.0 * outputs * per_output;
 }
 
-double op_ms(const graph& g, const op& o, const machine& m) {
-  if (m.pinned) {
-    const double ms = 1e3 * m.produced_factor * produced_bytes(g, o) / m.memory_bytes_per_second;
-    const bool product = o.stage == op_stage::forward && flops_of(g, o) > 0.0;
-    return std::max(1e3 * m.op_latency_seconds, ms * (product ? m.compute_factor : 1.0));
-  }
-  if (o.seconds) return 1e3 * *o.seconds;
-  const double compute = 1e3 * flops_of(g, o) / m.flops_per_second;
-  return 1e3 * m.op_latency_seconds + std::max(compute, bytes_ms(all_bytes(g, o), m.elementwise_share, m));
+double bytes_of(const graph& g, const tensor_ref& r) {
+  return static_cast<double>(elements(g, r)) * static_cast<double>(size_of(g.at(r.storage).type));
 }
 
-double alternative_ms(const stash_alternative& a, const machine& m) {
-  return m.pinned || a.flops == 0.0 ? 0.0 : 1e3 * a.flops / m.flops_per_second;
-}
-
-double encode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t stored_bytes,
-                 const machine& m) {
-  return codec_ms(stored, dense_bytes, stored_bytes, m);
-}
-
-double decode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t stored_bytes,
-                 const machine& m) {
-  return codec_ms(stored, dense_bytes, stored_bytes, m);
-}
-
-double recompute_ms(const graph& g, const recipe& r, const machine& m) {
+double cost_model::recompute_ms(const graph& g, const recipe& r) const {
   double sum = 0.0;
   for (const op_id o : r.ops)
-    sum += op_ms(g, g.op_at(o), m);
+    sum += op_ms(g, g.op_at(o));
   return sum;
+}
+
+std::unique_ptr<const cost_model> roofline_cost_model(const machine& m) {
+  return std::make_unique<roofline>(m);
 }
 
 }  // namespace stash::planner

@@ -14,13 +14,16 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/graph/ids.hpp"
 #include "planner/graph/network.hpp"
 #include "stash/tensor_view.hpp"
 
 namespace stash::planner {
 
-using storage_id = std::int32_t;
-using op_id = std::int32_t;
+/// Places in the lists of a graph: storages, ops and recipes.
+using storage_id = typed_id<struct storage>;
+using op_id = typed_id<struct op>;
+using recipe_id = typed_id<struct recipe>;
 
 enum class storage_role : std::uint8_t {
   image,            ///< input batch, uint8, live for the whole step
@@ -55,7 +58,7 @@ struct storage {
 
 /// A storage, or a range of its channels (last dimension). channels == 0: all of them.
 struct tensor_ref {
-  storage_id storage = -1;
+  storage_id storage = no_id;
   std::int64_t channel_begin = 0;
   std::int64_t channels = 0;
   bool whole() const noexcept { return channels == 0; }
@@ -114,7 +117,7 @@ enum class need : std::uint8_t {
 };
 
 struct stash_read {
-  storage_id storage = -1;
+  storage_id storage = no_id;
   need what = need::value;
   tensor_ref slice;  ///< the part that is read; slice.storage == storage
 };
@@ -127,6 +130,9 @@ struct stash_alternative {
   /// Floating-point operations in addition to op::flops, where this way computes something again.
   double flops = 0.0;
 };
+
+/// By number; a plan names one of them per op.
+using alternative_list = id_vector<std::int32_t, stash_alternative>;
 
 /// One operation. Conventions for the order of operands are listed in docs/graph.md for each kind:
 /// conv2d/dense: inputs {x}, outputs {y}, parameters {weight[, bias]}
@@ -143,8 +149,8 @@ struct op {
   std::string name;  ///< unique
   op_kind kind = op_kind::copy;
   op_stage stage = op_stage::forward;
-  std::string label;      ///< generic ops: what it is, e.g. "aten::gelu"
-  op_id forward_op = -1;  ///< of a backward op
+  std::string label;         ///< generic ops: what it is, e.g. "aten::gelu"
+  op_id forward_op = no_id;  ///< of a backward op
   op_attributes attributes;
   /// Dense operands. An op works in place where an output is also an input.
   std::vector<tensor_ref> inputs;
@@ -155,7 +161,7 @@ struct op {
   std::vector<storage_id> parameters;
   std::vector<storage_id> parameters_written;
   /// Backward ops that read stashes: at least one alternative, in order of preference.
-  std::vector<stash_alternative> alternatives;
+  alternative_list alternatives;
   /// Workspace that the back end asks for while the op runs (0 until a back end has been asked).
   std::int64_t workspace_bytes = 0;
   /// Floating-point operations of the whole batch, for estimates; 0: derived from kind and shapes.
@@ -170,7 +176,7 @@ struct op {
 /// How to compute a feature map again from maps that are kept: a few forward ops run once more. A storage may
 /// be the target of several recipes; a plan picks one of them, or none.
 struct recipe {
-  storage_id target = -1;           ///< what the last op writes
+  storage_id target = no_id;        ///< what the last op writes
   std::vector<storage_id> sources;  ///< feature maps that the ops read and none of them writes, by first use
   std::vector<op_id> ops;           ///< forward ops in their order, 1 to most_recipe_ops of them
 };
@@ -180,12 +186,12 @@ struct graph {
   std::string name;
   std::int64_t batch = 0;
   std::int64_t classes = 0;
-  std::vector<storage> storages;
-  std::vector<op> ops;  ///< in execution order: forward, backward, update
-  std::vector<recipe> recipes;
+  id_vector<storage_id, storage> storages;
+  id_vector<op_id, op> ops;  ///< in execution order: forward, backward, update
+  id_vector<recipe_id, recipe> recipes;
 
-  const storage& at(storage_id id) const { return storages.at(static_cast<std::size_t>(id)); }
-  const op& op_at(op_id id) const { return ops.at(static_cast<std::size_t>(id)); }
+  const storage& at(storage_id id) const { return storages.at(id); }
+  const op& op_at(op_id id) const { return ops.at(id); }
 };
 
 std::string_view to_string(node_kind kind) noexcept;

@@ -17,7 +17,7 @@ namespace {
 
 // Far above every real layer, and small enough that bytes of a whole batch stay within 64 bits.
 constexpr std::int64_t max_elements = std::int64_t{1} << 40;
-constexpr std::size_t max_nodes = std::numeric_limits<node_id>::max();
+constexpr std::size_t max_nodes = std::numeric_limits<std::int32_t>::max();
 
 using extents = std::vector<std::int64_t>;
 
@@ -108,13 +108,13 @@ std::int64_t window_count(std::int64_t extent, std::int64_t kernel, std::int64_t
 }
 
 const node& network::operand(const std::string& user, node_id id) const {
-  if (id < 0 || static_cast<std::size_t>(id) >= nodes_.size()) {
+  if (!nodes_.contains(id)) {
     throw error(
         errc::invalid_argument,
         fmt::format("network '{}': node '{}': input: expected the id of one of the {} nodes so far, got {}",
-                    name_, user, nodes_.size(), id));
+                    name_, user, nodes_.size(), id.number()));
   }
-  return nodes_[static_cast<std::size_t>(id)];
+  return nodes_[id];
 }
 
 node_id network::append(node n) {
@@ -130,7 +130,7 @@ node_id network::append(node n) {
   check.expect(nodes_.size() < max_nodes, "position", fmt::format("at most {} nodes", max_nodes), "one more");
   check.expect_size("output shape", n.shape);
   nodes_.push_back(std::move(n));
-  return static_cast<node_id>(nodes_.size() - 1);
+  return node_id(nodes_.size() - 1);
 }
 
 node_id network::input(std::int64_t height, std::int64_t width, std::int64_t channels) {

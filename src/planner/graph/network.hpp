@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "planner/graph/ids.hpp"
+
 namespace stash::planner {
 
-using node_id = std::int32_t;
+/// A node of a network.
+using node_id = typed_id<struct node>;
 
 enum class node_kind : std::uint8_t {
   input,   ///< uint8 images (H, W, C)
@@ -96,15 +99,15 @@ class network {
   node_id softmax_cross_entropy(const std::string& name, node_id logits);
 
   const std::string& name() const noexcept { return name_; }
-  const std::vector<node>& nodes() const noexcept { return nodes_; }
-  const node& at(node_id id) const { return nodes_.at(static_cast<std::size_t>(id)); }
+  const id_vector<node_id, node>& nodes() const noexcept { return nodes_; }
+  const node& at(node_id id) const { return nodes_.at(id); }
 
  private:
   node_id append(node n);
   const node& operand(const std::string& user, node_id id) const;
 
   std::string name_;
-  std::vector<node> nodes_;
+  id_vector<node_id, node> nodes_;
 };
 
 /// Number of window positions along one axis; 0 if the kernel does not fit the padded extent. In ceil mode a

@@ -8,15 +8,11 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 // Recipes of one target, from its last op backwards.
 class chain_search {
  public:
-  chain_search(const graph& g, const recipe_facts& facts, const std::vector<bool>& cheap,
-               const std::vector<bool>& sums)
+  chain_search(const graph& g, const recipe_facts& facts, const id_vector<op_id, bool>& cheap,
+               const id_vector<op_id, bool>& sums)
       : g_(g), facts_(facts), cheap_(cheap), sums_(sums) {}
 
   std::vector<recipe> recipes_for(storage_id target) const {
@@ -29,7 +25,8 @@ class chain_search {
     for (; !waiting.empty() && found.size() < most_recipes; waiting.pop_front()) {
       const std::vector<op_id>& ops = waiting.front();
       const recipe_facts::inputs in = facts_.inputs_of(ops);
-      if (in.overwritten < 0 && may_stay(ops, in.sources, target)) found.push_back({target, in.sources, ops});
+      if (!in.overwritten.valid() && may_stay(ops, in.sources, target))
+        found.push_back({target, in.sources, ops});
       if (ops.size() == most_recipe_ops) continue;
       for (const op_id before : makers_of_inputs(ops)) {
         if (!usable(before, target)) continue;
@@ -43,15 +40,14 @@ class chain_search {
 
  private:
   bool usable(op_id o, storage_id target) const {
-    return o >= 0 && cheap_[index(o)] && facts_.can_run_again(o) &&
-           !facts_.is_computed_with_others(o, target);
+    return o.valid() && cheap_[o] && facts_.can_run_again(o) && !facts_.is_computed_with_others(o, target);
   }
 
   // Whether the sources are kept anyway. A sum of two sources would tie the choices of all layers together
   // along the residual connections.
   bool may_stay(const std::vector<op_id>& ops, const std::vector<storage_id>& sources,
                 storage_id target) const {
-    const bool has_sum = std::any_of(ops.begin(), ops.end(), [this](op_id o) { return sums_[index(o)]; });
+    const bool has_sum = std::any_of(ops.begin(), ops.end(), [this](op_id o) { return sums_[o]; });
     if (has_sum && sources.size() > 1) return false;
     return std::all_of(sources.begin(), sources.end(),
                        [&](storage_id s) { return s != target && facts_.is_read(s); });
@@ -71,7 +67,7 @@ class chain_search {
 
   const graph& g_;
   const recipe_facts& facts_;
-  const std::vector<bool>&cheap_, &sums_;
+  const id_vector<op_id, bool>&cheap_, &sums_;
 };
 
 }  // namespace
@@ -79,23 +75,23 @@ class chain_search {
 recipe_facts::recipe_facts(const graph& g)
     : g_(g),
       writers_(g.storages.size()),
-      last_reader_(g.storages.size(), -1),
-      first_update_(g.storages.size(), -1) {
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+      last_reader_(g.storages.size(), no_id),
+      first_update_(g.storages.size(), no_id) {
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
-    const auto id = static_cast<op_id>(i);
+    const op_id id = i;
     if (o.stage == op_stage::forward) {
       for (const tensor_ref& r : o.outputs)
-        if (writers_[index(r.storage)].empty() || writers_[index(r.storage)].back() != id)
-          writers_[index(r.storage)].push_back(id);
+        if (writers_[r.storage].empty() || writers_[r.storage].back() != id)
+          writers_[r.storage].push_back(id);
       continue;
     }
     for (const stash_alternative& a : o.alternatives) {
       for (const stash_read& r : a.reads)
-        last_reader_[index(r.storage)] = id;
+        last_reader_[r.storage] = id;
     }
     for (const storage_id s : o.parameters_written)
-      if (first_update_[index(s)] < 0) first_update_[index(s)] = id;
+      if (!first_update_[s].valid()) first_update_[s] = id;
   }
 }
 
@@ -105,7 +101,7 @@ recipe_facts::inputs recipe_facts::inputs_of(std::span<const op_id> ops) const {
     for (const tensor_ref& t : g_.op_at(ops[k]).inputs) {
       const op_id maker = writer_before(t.storage, ops[k]);
       if (std::binary_search(ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(k), maker)) continue;
-      if (maker != last_writer(t.storage) && found.overwritten < 0) found.overwritten = t.storage;
+      if (maker != last_writer(t.storage) && !found.overwritten.valid()) found.overwritten = t.storage;
       if (std::find(found.sources.begin(), found.sources.end(), t.storage) == found.sources.end())
         found.sources.push_back(t.storage);
     }
@@ -126,34 +122,34 @@ bool recipe_facts::can_run_again(op_id o) const {
 }
 
 op_id recipe_facts::last_writer(storage_id s) const {
-  const std::vector<op_id>& all = writers_[index(s)];
-  return all.empty() ? -1 : all.back();
+  const std::vector<op_id>& all = writers_[s];
+  return all.empty() ? op_id() : all.back();
 }
 
 op_id recipe_facts::writer_before(storage_id s, op_id reader) const {
-  const std::vector<op_id>& all = writers_[index(s)];
+  const std::vector<op_id>& all = writers_[s];
   const auto next = std::lower_bound(all.begin(), all.end(), reader);
-  return next == all.begin() ? -1 : next[-1];
+  return next == all.begin() ? op_id() : next[-1];
 }
 
 bool recipe_facts::is_computed_with_others(op_id o, storage_id target) const {
   const std::vector<storage_id>& used = g_.op_at(o).parameters;
   return std::any_of(used.begin(), used.end(), [&](storage_id s) {
-    return first_update_[index(s)] >= 0 && first_update_[index(s)] < last_reader_[index(target)];
+    return first_update_[s].valid() && first_update_[s] < last_reader_[target];
   });
 }
 
 void add_recipes(graph& g, std::span<const op_id> cheap, std::span<const op_id> sums) {
-  std::vector<bool> is_cheap(g.ops.size(), false), is_sum(g.ops.size(), false);
+  id_vector<op_id, bool> is_cheap(g.ops.size(), false), is_sum(g.ops.size(), false);
   for (const op_id o : cheap)
-    is_cheap[index(o)] = true;
+    is_cheap[o] = true;
   for (const op_id o : sums)
-    is_cheap[index(o)] = is_sum[index(o)] = true;
+    is_cheap[o] = is_sum[o] = true;
   const recipe_facts facts(g);
   const chain_search chains(g, facts, is_cheap, is_sum);
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    if (!facts.is_read(static_cast<storage_id>(s))) continue;
-    for (recipe& r : chains.recipes_for(static_cast<storage_id>(s)))
+  for (const storage_id s : g.storages.ids()) {
+    if (!facts.is_read(s)) continue;
+    for (recipe& r : chains.recipes_for(s))
       g.recipes.push_back(std::move(r));
   }
 }

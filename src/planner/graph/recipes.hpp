@@ -17,7 +17,7 @@ class recipe_facts {
 
   struct inputs {
     std::vector<storage_id> sources;  ///< read and not written by the ops, by first use
-    storage_id overwritten = -1;      ///< first input whose value is gone after the forward stage; -1: none
+    storage_id overwritten = no_id;   ///< first input whose value is gone after the forward stage; -1: none
   };
   /// `ops` are valid, and ascend.
   inputs inputs_of(std::span<const op_id> ops) const;
@@ -31,13 +31,14 @@ class recipe_facts {
   /// the target would be another one.
   bool is_computed_with_others(op_id o, storage_id target) const;
   /// Whether an op of the backward stage may read it.
-  bool is_read(storage_id s) const { return last_reader_[static_cast<std::size_t>(s)] >= 0; }
+  bool is_read(storage_id s) const { return last_reader_[s].valid(); }
 
  private:
   const graph& g_;
-  std::vector<std::vector<op_id>> writers_;  ///< per storage: forward ops, ascending
-  std::vector<op_id> last_reader_;           ///< per storage: of all alternatives
-  std::vector<op_id> first_update_;          ///< per storage: first op after the forward stage that writes it
+  id_vector<storage_id, std::vector<op_id>> writers_;  ///< per storage: forward ops, ascending
+  id_vector<storage_id, op_id> last_reader_;           ///< per storage: of all alternatives
+  id_vector<storage_id, op_id>
+      first_update_;  ///< per storage: first op after the forward stage that writes it
 };
 
 inline constexpr std::size_t most_recipes = 4;

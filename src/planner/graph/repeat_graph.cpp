@@ -17,19 +17,19 @@ bool has_copies(storage_role role) {
 /// Ids of one copy in terms of the original's.
 class copy_of {
  public:
-  copy_of(const graph& g, graph& to, int number, op_id forward_ops)
-      : suffix_(number == 0 ? "" : fmt::format("#{}", number + 1)), first_op_(forward_ops * number) {
-    for (std::size_t i = 0; i < g.storages.size(); ++i) {
-      storages_.push_back(static_cast<storage_id>(i));
+  copy_of(const graph& g, graph& to, int number, std::int32_t forward_ops)
+      : suffix_(number == 0 ? "" : fmt::format("#{}", number + 1)), skipped_ops_(forward_ops * number) {
+    for (const storage_id i : g.storages.ids()) {
+      storages_.push_back(i);
       if (number == 0 || !has_copies(g.storages[i].role)) continue;
-      storages_.back() = static_cast<storage_id>(to.storages.size());
+      storages_.back() = storage_id(to.storages.size());
       to.storages.push_back(g.storages[i]);
       to.storages.back().name += suffix_;
     }
   }
 
-  storage_id operator()(storage_id s) const { return storages_[static_cast<std::size_t>(s)]; }
-  op_id forward_op(op_id o) const { return o < 0 ? o : first_op_ + o; }
+  storage_id operator()(storage_id s) const { return storages_[s]; }
+  op_id forward_op(op_id o) const { return o.valid() ? o + skipped_ops_ : o; }
 
   op operator()(const op& from) const {
     op o = from;
@@ -61,8 +61,8 @@ class copy_of {
 
  private:
   std::string suffix_;
-  op_id first_op_;
-  std::vector<storage_id> storages_;
+  std::int32_t skipped_ops_;
+  id_vector<storage_id, storage_id> storages_;
 };
 
 }  // namespace
@@ -78,7 +78,7 @@ graph repeat_graph(const graph& g, int times) {
   result.batch = g.batch;
   result.classes = g.classes;
   result.storages = g.storages;
-  op_id forward_ops = 0;
+  std::int32_t forward_ops = 0;
   for (const op& o : g.ops)
     forward_ops += o.stage == op_stage::forward ? 1 : 0;
   const std::size_t parts = g.ops.size() + g.storages.size() + 1;

@@ -46,7 +46,11 @@ class field {
   std::string text() const;
 
   std::int64_t bytes() const { return integer(0, largest_bytes); }
-  std::int32_t id() const { return static_cast<std::int32_t>(integer(-1, largest_id)); }
+  /// A number or an id; -1: none.
+  template <class Id = std::int32_t>
+  Id id() const {
+    return static_cast<Id>(integer(-1, largest_id));
+  }
 
   template <class Enum>
   Enum one_of() const {

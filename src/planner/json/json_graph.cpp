@@ -85,7 +85,7 @@ value ref_json(const tensor_ref& r) {
 
 tensor_ref read_ref(const field& f) {
   tensor_ref r;
-  r.storage = f.at("storage").id();
+  r.storage = f.at("storage").id<storage_id>();
   if (const auto v = f.find("channel_begin")) r.channel_begin = v->integer(0, largest_bytes);
   if (const auto v = f.find("channels")) r.channels = v->integer(0, largest_bytes);
   return r;
@@ -116,7 +116,7 @@ stash_alternative read_alternative(const field& f) {
   a.form = f.at("form").text();
   f.for_each("reads", [&](const field& e) {
     stash_read r;
-    r.storage = e.at("storage").id();
+    r.storage = e.at("storage").id<storage_id>();
     r.what = e.at("need").one_of<need>();
     const auto slice = e.find("slice");
     r.slice = slice ? read_ref(*slice) : tensor_ref{r.storage, 0, 0};
@@ -169,7 +169,7 @@ void check_size(const storage& s, std::int64_t batch, const field& f, byte_total
 value op_json(const op& o) {
   value out = value::members("name", o.name, "kind", name_of(o.kind), "stage", name_of(o.stage));
   if (!o.label.empty()) out.set("label", o.label);
-  put(out, "forward_op", o.forward_op, op_id{-1});
+  put(out, "forward_op", o.forward_op, op_id());
   put_list(out, "attributes", attributes_json(o.attributes));
   put_list(out, "inputs", refs_json(o.inputs));
   put_list(out, "outputs", refs_json(o.outputs));
@@ -194,13 +194,14 @@ op read_op(const field& f) {
   o.kind = f.at("kind").one_of<op_kind>();
   o.stage = f.at("stage").one_of<op_stage>();
   if (const auto v = f.find("label")) o.label = v->text();
-  if (const auto v = f.find("forward_op")) o.forward_op = v->id();
+  if (const auto v = f.find("forward_op")) o.forward_op = v->id<op_id>();
   if (const auto v = f.find("attributes")) o.attributes = read_attributes(*v);
   f.for_each("inputs", [&](const field& e) { o.inputs.push_back(read_ref(e)); });
   f.for_each("outputs", [&](const field& e) { o.outputs.push_back(read_ref(e)); });
-  f.for_each("optional_outputs", [&](const field& e) { o.optional_outputs.push_back(e.id()); });
-  f.for_each("parameters", [&](const field& e) { o.parameters.push_back(e.id()); });
-  f.for_each("parameters_written", [&](const field& e) { o.parameters_written.push_back(e.id()); });
+  f.for_each("optional_outputs", [&](const field& e) { o.optional_outputs.push_back(e.id<storage_id>()); });
+  f.for_each("parameters", [&](const field& e) { o.parameters.push_back(e.id<storage_id>()); });
+  f.for_each("parameters_written",
+             [&](const field& e) { o.parameters_written.push_back(e.id<storage_id>()); });
   f.for_each("alternatives", [&](const field& e) { o.alternatives.push_back(read_alternative(e)); });
   if (const auto v = f.find("workspace_bytes")) o.workspace_bytes = v->bytes();
   if (const auto v = f.find("flops")) o.flops = v->number(0.0, std::numeric_limits<double>::max());
@@ -217,11 +218,11 @@ value recipe_json(const recipe& r) {
 // Files of before recipes had one source and one op.
 recipe read_recipe(const field& f) {
   if (const auto source = f.find("source"))
-    return {f.at("target").id(), {source->id()}, {f.at("forward_op").id()}};
+    return {f.at("target").id<storage_id>(), {source->id<storage_id>()}, {f.at("forward_op").id<op_id>()}};
   recipe r;
-  r.target = f.at("target").id();
-  f.at("sources").for_each([&](const field& e) { r.sources.push_back(e.id()); });
-  f.at("ops").for_each([&](const field& e) { r.ops.push_back(e.id()); });
+  r.target = f.at("target").id<storage_id>();
+  f.at("sources").for_each([&](const field& e) { r.sources.push_back(e.id<storage_id>()); });
+  f.at("ops").for_each([&](const field& e) { r.ops.push_back(e.id<op_id>()); });
   return r;
 }
 

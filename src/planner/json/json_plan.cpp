@@ -45,7 +45,7 @@ encoding read_encoding(const field& f) {
 value choice_json(const stash_choice& c) {
   value out = value::members("kind", name_of(c.kind));
   if (c.stored != encoding{}) out.set("stored", encoding_json(c.stored));
-  put(out, "recipe", c.recipe, -1);
+  put(out, "recipe", c.recipe, recipe_id());
   put(out, "bytes_before", c.bytes_before, std::int64_t{0});
   put(out, "bytes_after", c.bytes_after, std::int64_t{0});
   if (c.density != 1.0) out.set("density", finite(c.density, "choices: density"));
@@ -58,7 +58,7 @@ stash_choice read_choice(const field& f) {
   stash_choice c;
   c.kind = f.at("kind").one_of<stash_kind>();
   if (const auto v = f.find("stored")) c.stored = read_encoding(*v);
-  if (const auto v = f.find("recipe")) c.recipe = v->id();
+  if (const auto v = f.find("recipe")) c.recipe = v->id<recipe_id>();
   if (const auto v = f.find("bytes_before")) c.bytes_before = v->bytes();
   if (const auto v = f.find("bytes_after")) c.bytes_after = v->bytes();
   if (const auto v = f.find("density")) c.density = v->number(0.0, 1.0);
@@ -74,7 +74,7 @@ value buffer_json(const buffer& b) {
 
 buffer read_buffer(const field& f) {
   buffer b;
-  b.storage = f.at("storage").id();
+  b.storage = f.at("storage").id<storage_id>();
   b.form = f.at("form").one_of<buffer_form>();
   b.bytes = f.at("bytes").bytes();
   b.offset = f.at("offset").bytes();
@@ -97,12 +97,12 @@ value step_json(const step& s) {
 step read_step(const field& f) {
   step s;
   s.kind = f.at("kind").one_of<step_kind>();
-  if (const auto v = f.find("op")) s.op = v->id();
-  if (const auto v = f.find("storage")) s.storage = v->id();
-  f.for_each("inputs", [&](const field& e) { s.inputs.push_back(e.id()); });
-  f.for_each("outputs", [&](const field& e) { s.outputs.push_back(e.id()); });
-  f.for_each("optional_outputs", [&](const field& e) { s.optional_outputs.push_back(e.id()); });
-  f.for_each("stash", [&](const field& e) { s.stash.push_back(e.id()); });
+  if (const auto v = f.find("op")) s.op = v->id<op_id>();
+  if (const auto v = f.find("storage")) s.storage = v->id<storage_id>();
+  f.for_each("inputs", [&](const field& e) { s.inputs.push_back(e.id<buffer_id>()); });
+  f.for_each("outputs", [&](const field& e) { s.outputs.push_back(e.id<buffer_id>()); });
+  f.for_each("optional_outputs", [&](const field& e) { s.optional_outputs.push_back(e.id<buffer_id>()); });
+  f.for_each("stash", [&](const field& e) { s.stash.push_back(e.id<buffer_id>()); });
   return s;
 }
 
@@ -134,7 +134,7 @@ plan_sizes read_sizes(const field& f) {
   for_each_size(s, [&](const char* name, std::int64_t& v) {
     if (const auto found = f.find(name)) v = found->bytes();
   });
-  if (const auto v = f.find("wall_op")) s.wall_op = v->id();
+  if (const auto v = f.find("wall_op")) s.wall_op = v->id<op_id>();
   return s;
 }
 
@@ -211,13 +211,12 @@ bound_certificate read_certificate(const field& f) {
 
 // Choices of older files name no recipe: there was one for each target at most.
 void find_recipes(plan& p) {
-  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+  for (const storage_id s : p.choices.ids()) {
     stash_choice& c = p.choices[s];
-    if (c.kind != stash_kind::recompute || c.recipe >= 0) continue;
+    if (c.kind != stash_kind::recompute || c.recipe.valid()) continue;
     const auto found = std::find_if(p.network.recipes.begin(), p.network.recipes.end(),
-                                    [s](const recipe& r) { return r.target == static_cast<storage_id>(s); });
-    if (found != p.network.recipes.end())
-      c.recipe = static_cast<std::int32_t>(found - p.network.recipes.begin());
+                                    [s](const recipe& r) { return r.target == s; });
+    if (found != p.network.recipes.end()) c.recipe = p.network.recipes.id_of(found);
   }
 }
 
@@ -297,7 +296,7 @@ std::string to_json(const plan& p) {
       out.end_object();
     }
     out.list("choices", p.choices, choice_json);
-    out.member("alternative", value(p.alternative));
+    out.member("alternative", value(p.alternative.list()));
     out.list("buffers", p.buffers, buffer_json);
     out.list("steps", p.steps, step_json);
     if (!p.timeline.empty()) out.list("timeline", p.timeline, step_time_json);

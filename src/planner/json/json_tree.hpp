@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "planner/graph/ids.hpp"
+
 namespace stash::planner::json_text {
 
 class value {
@@ -34,6 +36,8 @@ class value {
   value(std::uint16_t v) : data_(std::int64_t{v}) {}
   value(std::uint64_t v) : data_(v) {}
   value(double v) : data_(v) {}
+  template <class Kind>
+  value(typed_id<Kind> id) : value(id.number()) {}
   value(const char* v) : data_(std::string(v)) {}
   value(std::string_view v) : data_(std::string(v)) {}
   value(std::string v) : data_(std::move(v)) {}

@@ -12,10 +12,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 // What one storage of a component occupies under one configuration.
 class occupancy {
  public:
@@ -53,7 +49,7 @@ class occupancy {
     return encodes || decodes ? dense_ + choice_.bytes_after : after(t);
   }
 
-  op_id first() const { return image_ ? 0 : facts_.first_use(s_); }
+  op_id first() const { return image_ ? op_id(0) : facts_.first_use(s_); }
   op_id last() const { return std::max(last_, facts_.last_forward_use(s_)); }
 
   // Ops from which on what it occupies may be another than for the op before.
@@ -80,12 +76,13 @@ class occupancy {
   std::vector<reader> readers_;
   std::int64_t dense_ = 0;
   bool auxiliary_ = false, image_ = false;
-  op_id last_ = -1;
+  op_id last_ = no_id;
 };
 
 // Bytes over time: while op t runs, and between t and t + 1.
+using per_op = id_vector<op_id, std::int64_t>;
 struct timeline {
-  std::vector<std::int64_t> during, after;
+  per_op during, after;
 };
 
 // The largest of any range of numbers.
@@ -104,10 +101,10 @@ class range_maximum {
   // Of [first, end), which is not empty.
   std::int64_t operator()(op_id first, op_id end) const {
     std::size_t power = 0;
-    while (index(end - first) >> (power + 1) != 0)
+    while (position_of(end - first) >> (power + 1) != 0)
       ++power;
     const std::vector<std::int64_t>& most = of_power_[power];
-    return std::max(most[index(first)], most[index(end) - (std::size_t{1} << power)]);
+    return std::max(most[position_of(first)], most[position_of(end) - (std::size_t{1} << power)]);
   }
 
  private:
@@ -115,12 +112,12 @@ class range_maximum {
 };
 
 // Adds a number to [first, end) of a row that differences stand for.
-void add(op_id first, op_id end, std::int64_t bytes, std::vector<std::int64_t>* differences) {
-  (*differences)[index(first)] += bytes;
-  (*differences)[index(end)] -= bytes;
+void add(op_id first, op_id end, std::int64_t bytes, per_op* differences) {
+  (*differences)[first] += bytes;
+  (*differences)[end] -= bytes;
 }
 
-void sum_up(std::vector<std::int64_t>* differences) {
+void sum_up(per_op* differences) {
   std::partial_sum(differences->begin(), differences->end(), differences->begin());
   differences->pop_back();
 }
@@ -130,10 +127,10 @@ std::vector<occupancy> occupancies(const scheduler& facts, const option_set& opt
                                    const configuration& f) {
   std::vector<occupancy> result;
   for (std::size_t k = 0; k < c.storages.size(); ++k) {
-    std::vector<reader> readers = options.fixed_readers[index(c.storages[k])];
+    std::vector<reader> readers = options.fixed_readers[c.storages[k]];
     for (std::size_t i = 0; i < c.ops.size(); ++i) {
       const op& o = facts.network().op_at(c.ops[i]);
-      for (const stash_read& r : o.alternatives[index(f.alternatives[i])].reads) {
+      for (const stash_read& r : o.alternatives[f.alternatives[i]].reads) {
         if (r.storage == c.storages[k]) readers.push_back({c.ops[i], r.what, r.slice.whole()});
       }
     }
@@ -151,22 +148,22 @@ std::vector<occupancy> least_occupancies(const scheduler& facts, const option_se
     stash_choice kept;
     kept.kind = stash_kind::raw;
     kept.bytes_after = c.least_bytes[k];
-    result.emplace_back(facts, kept, c.storages[k], options.fixed_readers[index(c.storages[k])]);
+    result.emplace_back(facts, kept, c.storages[k], options.fixed_readers[c.storages[k]]);
   }
   return result;
 }
 
 struct component_bound {
-  op_id first = 0, last = -1;
+  op_id first = op_id(0), last = no_id;
   // Ops from which on something is another than before, from `first` on, and last + 1.
   std::vector<op_id> changes;
-  timeline least;  // of any configuration, from each change to the next
+  std::vector<std::int64_t> least_during, least_after;  // of any configuration, from each change to the next
   std::vector<std::vector<occupancy>> configurations;
 };
 
 component_bound make_bound(const scheduler& facts, const option_set& options, const component& c) {
   component_bound b;
-  b.first = static_cast<op_id>(facts.network().ops.size());
+  b.first = op_id(facts.network().ops.size());
   if (!c.least_bytes.empty()) b.configurations.push_back(least_occupancies(facts, options, c));
   for (const configuration& f : c.configurations) {
     if (c.least_bytes.empty()) b.configurations.push_back(occupancies(facts, options, c, f));
@@ -174,8 +171,8 @@ component_bound make_bound(const scheduler& facts, const option_set& options, co
   std::vector<op_id> changes;
   for (const auto& all : b.configurations) {
     for (const occupancy& o : all) {
-      if (o.last() < 0) continue;
-      b.first = std::min(b.first, std::max(o.first(), 0));
+      if (!o.last().valid()) continue;
+      b.first = std::min(b.first, std::max(o.first(), op_id(0)));
       b.last = std::max(b.last, o.last());
       o.add_changes(&changes);
     }
@@ -199,8 +196,8 @@ component_bound make_bound(const scheduler& facts, const option_set& options, co
       during = std::min(during, d);
       after = std::min(after, a);
     }
-    b.least.during.push_back(during);
-    b.least.after.push_back(after);
+    b.least_during.push_back(during);
+    b.least_after.push_back(after);
   }
   return b;
 }
@@ -209,7 +206,7 @@ component_bound make_bound(const scheduler& facts, const option_set& options, co
 
 wall working_set_wall(const graph& g) {
   wall result;
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
     if (o.stage == op_stage::update) continue;
     std::set<storage_id> operands;
@@ -232,27 +229,26 @@ wall working_set_wall(const graph& g) {
       }
       bytes = std::min(bytes, sum(all));
     }
-    if (bytes > result.bytes) result = {bytes, static_cast<op_id>(i)};
+    if (bytes > result.bytes) result = {bytes, i};
   }
   return result;
 }
 
 std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   const graph& g = facts.network();
-  timeline live{std::vector<std::int64_t>(g.ops.size() + 1, 0),
-                std::vector<std::int64_t>(g.ops.size() + 1, 0)};
-  std::vector<bool> in_component(g.storages.size(), false);
+  timeline live{per_op(g.ops.size() + 1, 0), per_op(g.ops.size() + 1, 0)};
+  id_vector<storage_id, bool> in_component(g.storages.size(), false);
   for (const component& c : options.components) {
     for (const storage_id s : c.storages)
-      in_component[index(s)] = true;
+      in_component[s] = true;
   }
   // Dense whatever is chosen: gradients, labels, maps that nobody stashes.
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const storage_id s : g.storages.ids()) {
     const storage& st = g.storages[s];
-    const auto id = static_cast<storage_id>(s);
-    if (in_component[s] || facts.last_use(id) < 0) continue;
+    const storage_id id = s;
+    if (in_component[s] || !facts.last_use(id).valid()) continue;
     const bool from_start = st.role == storage_role::image || st.role == storage_role::label;
-    const op_id first = from_start ? 0 : facts.first_use(id), last = facts.last_use(id);
+    const op_id first = from_start ? op_id(0) : facts.first_use(id), last = facts.last_use(id);
     add(first, last + 1, st.bytes(g.batch), &live.during);
     add(first, last, st.bytes(g.batch), &live.after);
   }
@@ -260,8 +256,8 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   for (const component& c : options.components) {
     const component_bound& b = bounds.emplace_back(make_bound(facts, options, c));
     for (std::size_t k = 0; k + 1 < b.changes.size(); ++k) {
-      add(b.changes[k], b.changes[k + 1], b.least.during[k], &live.during);
-      add(b.changes[k], b.changes[k + 1], b.least.after[k], &live.after);
+      add(b.changes[k], b.changes[k + 1], b.least_during[k], &live.during);
+      add(b.changes[k], b.changes[k + 1], b.least_after[k], &live.after);
     }
   }
   sum_up(&live.during);
@@ -273,15 +269,15 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   }
   // A plan gives every component one configuration: with any of them, the component's own encode and decode
   // steps and its bytes at other times add to the least of all others.
-  const range_maximum most_during(live.during), most_after(live.after);
+  const range_maximum most_during(live.during.list()), most_after(live.after.list());
   for (const component_bound& b : bounds) {
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (const auto& f : b.configurations) {
       std::int64_t worst = 0;
       for (std::size_t k = 0; k + 1 < b.changes.size(); ++k) {
         const op_id t = b.changes[k], end = b.changes[k + 1];
-        std::int64_t during = most_during(t, end) - b.least.during[k];
-        std::int64_t after = most_after(t, end) - b.least.after[k], transient = 0;
+        std::int64_t during = most_during(t, end) - b.least_during[k];
+        std::int64_t after = most_after(t, end) - b.least_after[k], transient = 0;
         for (const occupancy& o : f) {
           during += o.during(t);
           after += o.after(t);

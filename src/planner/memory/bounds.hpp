@@ -9,7 +9,7 @@ namespace stash::planner {
 
 struct wall {
   std::int64_t bytes = 0;
-  op_id op = -1;
+  op_id op = no_id;
 };
 
 /// W: the largest sum of dense, batch-proportional storages that one op needs at once.

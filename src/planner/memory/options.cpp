@@ -6,100 +6,32 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
+#include <memory>
 
 #include "encoders/message.hpp"
 #include "planner/graph/cost.hpp"
 #include "planner/graph/needs.hpp"
+#include "planner/memory/candidates.hpp"
+#include "planner/memory/components.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 constexpr std::size_t largest_number_of_combinations = 4000;
 
-// Storages that must be decided together get one representative.
-class groups {
- public:
-  explicit groups(std::size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
-  storage_id root(storage_id s) {
-    while (parent_[index(s)] != s)
-      s = parent_[index(s)] = parent_[index(parent_[index(s)])];
-    return s;
-  }
-  void join(storage_id a, storage_id b) {
-    a = root(a);
-    b = root(b);
-    parent_[index(std::max(a, b))] = std::min(a, b);
-  }
-
- private:
-  std::vector<storage_id> parent_;
-};
-
-bool has(const std::vector<reader>& readers, need what) {
-  return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
-}
-
+// One class: the configurations of a component, from trying them to dropping the dominated ones.
 class enumerator {
  public:
   enumerator(const graph& g, const plan_options& options, double margin)
-      : g_(g), options_(options), margin_(margin), recipes_of_(g.storages.size()) {}
+      : g_(g),
+        options_(options),
+        costs_(options.model ? cost_model_of(*options.model) : nullptr),
+        grouped_(group_storages(g)),
+        candidates_(g, options, margin, grouped_.recipes_of) {}
 
   option_set run() {
-    option_set set;
-    set.fixed_readers.resize(g_.storages.size());
-    groups joined(g_.storages.size());
-    std::vector<bool> stashed(g_.storages.size(), false);
-    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-      const op& o = g_.ops[i];
-      storage_id first = -1;
-      for (const stash_alternative& a : o.alternatives) {
-        for (const stash_read& r : a.reads) {
-          stashed[index(r.storage)] = true;
-          if (o.alternatives.size() == 1) {
-            set.fixed_readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
-          } else if (first < 0) {
-            first = r.storage;
-          } else {
-            joined.join(first, r.storage);
-          }
-        }
-      }
-    }
-    // What nobody reads is not kept for a recipe alone.
-    for (std::size_t i = 0; i < g_.recipes.size(); ++i) {
-      const recipe& r = g_.recipes[i];
-      const bool kept =
-          std::all_of(r.sources.begin(), r.sources.end(), [&](storage_id s) { return stashed[index(s)]; });
-      if (!stashed[index(r.target)] || !kept) continue;
-      recipes_of_[index(r.target)].push_back(static_cast<std::int32_t>(i));
-      for (const storage_id s : r.sources)
-        joined.join(r.target, s);
-    }
-    std::vector<std::int32_t> component_of(g_.storages.size(), -1);
-    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
-      if (!stashed[s]) continue;
-      const storage_id root = joined.root(static_cast<storage_id>(s));
-      if (component_of[index(root)] < 0) {
-        component_of[index(root)] = static_cast<std::int32_t>(set.components.size());
-        set.components.emplace_back();
-      }
-      set.components[index(component_of[index(root)])].storages.push_back(static_cast<storage_id>(s));
-    }
-    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-      if (g_.ops[i].alternatives.size() < 2) continue;
-      for (const stash_alternative& a : g_.ops[i].alternatives) {
-        if (a.reads.empty()) continue;
-        set.components[index(component_of[index(joined.root(a.reads[0].storage))])].ops.push_back(
-            static_cast<op_id>(i));
-        break;
-      }
-    }
+    option_set& set = grouped_.set;
     bool force_used = options_.force.empty();
     for (component& c : set.components) {
       enumerate(c, set.fixed_readers);
@@ -109,7 +41,7 @@ class enumerator {
                                 shortened(g_.at(c.storages.front()).name)));
       }
       force_used = keep_forced(c) || force_used;
-      if (options_.model && options_.model->pinned) keep_pinned(c);
+      keep_what_machine_has(c);
       drop_dominated(c);
     }
     if (!force_used) {
@@ -120,11 +52,11 @@ class enumerator {
               "{}, got {}",
               shortened(g_.name), to_string(options_.chosen_policy), shortened(options_.force)));
     }
-    return set;
+    return std::move(set);
   }
 
  private:
-  void enumerate(component& c, const std::vector<std::vector<reader>>& fixed) {
+  void enumerate(component& c, const id_vector<storage_id, std::vector<reader>>& fixed) {
     std::vector<std::vector<std::int32_t>> allowed;
     for (const op_id id : c.ops) {
       const op& o = g_.op_at(id);
@@ -141,20 +73,20 @@ class enumerator {
     if (combinations_ <= largest_number_of_combinations) return;
     c.configurations.clear();
     for (const storage_id s : c.storages)
-      c.least_bytes.push_back(least_bytes(s, fixed[index(s)]));
+      c.least_bytes.push_back(least_bytes(s, fixed[s]));
     enumerate_alike(c, fixed, allowed);
   }
 
   std::int64_t least_bytes(storage_id s, const std::vector<reader>& readers) const {
     std::int64_t least = g_.at(s).bytes(g_.batch);
-    for (const stash_choice& choice : candidates(s, readers))
+    for (const stash_choice& choice : candidates_.of(s, readers))
       least = std::min(least, choice.bytes_after);
     return least;
   }
 
   // Too many combinations to look at them all: some decisions for the ops, and with each of them equal
   // decisions for all storages but the one with the most readers.
-  void enumerate_alike(component& c, const std::vector<std::vector<reader>>& fixed,
+  void enumerate_alike(component& c, const id_vector<storage_id, std::vector<reader>>& fixed,
                        const std::vector<std::vector<std::int32_t>>& allowed) {
     constexpr std::size_t most_candidates = 8;
     for (std::vector<std::int32_t>& alternatives : alternatives_to_try(c, fixed, allowed)) {
@@ -187,7 +119,7 @@ class enumerator {
   // Equal ones for all ops, and for components that are not too large what these become when one op after the
   // other takes the alternative with which least is kept.
   std::vector<std::vector<std::int32_t>> alternatives_to_try(
-      const component& c, const std::vector<std::vector<reader>>& fixed,
+      const component& c, const id_vector<storage_id, std::vector<reader>>& fixed,
       const std::vector<std::vector<std::int32_t>>& allowed) const {
     constexpr std::size_t most_alternatives = 3, most_work = 4096;
     std::vector<std::vector<std::int32_t>> all;
@@ -229,13 +161,13 @@ class enumerator {
   }
 
   std::vector<std::vector<reader>> readers_in(const component& c,
-                                              const std::vector<std::vector<reader>>& fixed,
+                                              const id_vector<storage_id, std::vector<reader>>& fixed,
                                               const configuration& current) const {
     std::vector<std::vector<reader>> readers;
     for (const storage_id s : c.storages) {
-      readers.push_back(fixed[index(s)]);
+      readers.push_back(fixed[s]);
       for (std::size_t i = 0; i < c.ops.size(); ++i) {
-        for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[index(current.alternatives[i])].reads) {
+        for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[current.alternatives[i]].reads) {
           if (r.storage == s) readers.back().push_back({c.ops[i], r.what, r.slice.whole()});
         }
       }
@@ -243,7 +175,7 @@ class enumerator {
     return readers;
   }
 
-  void pick_alternative(component& c, const std::vector<std::vector<reader>>& fixed,
+  void pick_alternative(component& c, const id_vector<storage_id, std::vector<reader>>& fixed,
                         const std::vector<std::vector<std::int32_t>>& allowed, std::size_t k,
                         configuration& current) {
     if (combinations_ > largest_number_of_combinations) return;
@@ -284,153 +216,31 @@ class enumerator {
       const component& c, const std::vector<std::vector<reader>>& readers) const {
     std::vector<std::vector<stash_choice>> all;
     for (std::size_t k = 0; k < c.storages.size(); ++k) {
-      all.push_back(candidates(c.storages[k], readers[k]));
+      all.push_back(candidates_.of(c.storages[k], readers[k]));
       if (all.back().empty()) return {};
     }
     return all;
   }
 
-  // Forms that could serve the readers of one storage, whatever happens to the sources of its recipes.
-  std::vector<stash_choice> candidates(storage_id id, const std::vector<reader>& readers) const {
-    const storage& s = g_.at(id);
-    const std::int64_t dense = s.bytes(g_.batch);
-    stash_choice base;
-    base.bytes_before = s.role == storage_role::auxiliary ? 0 : dense;
-    base.density = s.density;
-    if (readers.empty()) return {base};
-    std::vector<stash_choice> result;
-    const auto add = [&](stash_kind kind, const encoding& e, std::int32_t recipe = -1) {
-      if (!allowed(s, kind, e)) return;
-      stash_choice choice = base;
-      choice.kind = kind;
-      choice.stored = e;
-      choice.recipe = recipe;
-      choice.bytes_after = kept_bytes(s, choice);
-      const bool fits = kind == stash_kind::recompute ||
-                        std::all_of(readers.begin(), readers.end(),
-                                    [&](const reader& r) { return serves(choice, r.what, nullptr); });
-      // What takes no less than the map itself only adds to the combinations.
-      const bool useless = kind == stash_kind::encoded && s.role != storage_role::auxiliary &&
-                           options_.force.empty() && !result.empty() &&
-                           result.front().kind == stash_kind::raw && choice.bytes_after >= dense;
-      if (fits && !useless) result.push_back(choice);
-    };
-    add(stash_kind::raw, {});
-    const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
-    if (is_input || !encodes(options_.chosen_policy)) return result;
-    if (s.role == storage_role::auxiliary) {
-      // What a generic op keeps in addition to its outputs stays as it is.
-      if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
-        return result;
-      encoding e;
-      e.window_taps = static_cast<std::uint16_t>(s.window_taps);
-      e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
-               : has(readers, need::window) ? encoding_kind::window_index
-                                            : encoding_kind::relu_pool;
-      add(stash_kind::encoded, e);
-      return result;
-    }
-    encoding mask;
-    mask.kind = encoding_kind::sign_mask;
-    // Integers, as in maps of other libraries' graphs, have no sparse and no narrower form.
-    const bool holds_integers = s.type == dtype::u8 || s.type == dtype::s32;
-    if (s.type != dtype::s32) add(stash_kind::encoded, mask);
-    if (holds_integers) return result;
-    if (has(readers, need::range)) {
-      encoding range;
-      range.kind = encoding_kind::range_mask;
-      add(stash_kind::encoded, range);
-    }
-    encoding bitmap;
-    bitmap.kind = encoding_kind::bitmap;
-    // csr holds the same values and serves the same needs, but no kernel reads it: it is worth a choice only
-    // where it is smaller.
-    const auto add_sparse = [&] {
-      add(stash_kind::encoded, bitmap);
-      encoding csr = bitmap;
-      csr.kind = encoding_kind::csr;
-      stash_choice as_bitmap = base, as_csr = base;
-      as_bitmap.kind = as_csr.kind = stash_kind::encoded;
-      as_bitmap.stored = bitmap;
-      as_csr.stored = csr;
-      if (kept_bytes(s, as_csr) < kept_bytes(s, as_bitmap) || options_.force == to_string(csr))
-        add(stash_kind::encoded, csr);
-    };
-    add_sparse();
-    for (const value_format lossy :
-         lossy_values(options_.chosen_policy, options_.values, has(readers, need::fine_value))) {
-      if (!is_narrower(lossy, s.type)) continue;
-      const underflow_rule underflow =
-          has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
-      bitmap.values = lossy;
-      bitmap.underflow = underflow;
-      add_sparse();
-      encoding cast;
-      cast.kind = encoding_kind::cast;
-      cast.values = lossy;
-      cast.underflow = underflow;
-      add(stash_kind::encoded, cast);
-    }
-    encoding nothing;
-    nothing.kind = encoding_kind::shape_only;
-    for (const std::int32_t number : recipes_of_[index(id)]) {
-      const recipe& r = g_.recipes[index(number)];
-      add(stash_kind::recompute, nothing, number);
-      // Instead of exact sources: the zeros of the ReLU in a norm, or what readers want to know of bits
-      // alone. What a longer recipe makes by a norm has neither.
-      const bool gated = is_gated(g_, r);
-      const bool answers = g_.op_at(r.ops.back()).kind != op_kind::batch_norm;
-      if (gated || (answers && has(readers, need::sign))) add(stash_kind::recompute, mask, number);
-      if (answers && has(readers, need::range)) {
-        encoding range;
-        range.kind = encoding_kind::range_mask;
-        add(stash_kind::recompute, range, number);
-      }
-    }
-    return result;
-  }
-
-  // What the user says of this tensor.
-  bool allowed(const storage& s, stash_kind kind, const encoding& e) const {
-    const tensor_rule* const rule = rule_for(options_.tensors, s.name);
-    if (rule == nullptr) return true;
-    const std::string form = kind == stash_kind::raw         ? "raw"
-                             : kind == stash_kind::recompute ? "recompute"
-                                                             : to_string(e);
-    const bool named = std::find(rule->forms.begin(), rule->forms.end(), form) != rule->forms.end();
-    return named != rule->deny;
-  }
-
-  std::int64_t kept_bytes(const storage& s, const stash_choice& c) const {
-    const std::int64_t n = s.elements(g_.batch);
-    if (c.kind == stash_kind::raw) return s.bytes(g_.batch);
-    if (c.kind == stash_kind::none || c.stored.kind == encoding_kind::shape_only) return 0;
-    const double density = std::min(1.0, s.density * (1.0 + margin_));
-    return static_cast<std::int64_t>(encoded_bytes_at_density(c.stored, s.type, n, density));
-  }
-
   void finish(component& c, const std::vector<std::vector<reader>>& readers, configuration current) const {
     const auto choice_of = [&](storage_id s) -> const stash_choice* {
       const auto at = std::find(c.storages.begin(), c.storages.end(), s);
-      return at == c.storages.end() ? nullptr
-                                    : &current.choices[static_cast<std::size_t>(at - c.storages.begin())];
+      return at == c.storages.end() ? nullptr : &current.choices[position_of(at - c.storages.begin())];
     };
     current.kept_bytes = 0;
     current.codec_bytes = 0;
     if (options_.model) current.codec_ms.assign(c.storages.size(), 0.0);
-    const auto add_time = [&](storage_id s, bool encoder) {
+    const auto add_time = [&](storage_id s) {
       const auto at = std::find(c.storages.begin(), c.storages.end(), s);
       if (!options_.model || at == c.storages.end()) return;
       const auto k = static_cast<std::size_t>(at - c.storages.begin());
       const stash_choice& choice = current.choices[k];
-      const auto ms = encoder ? encode_ms : decode_ms;
       current.codec_ms[k] +=
-          ms(choice.stored, g_.at(s).bytes(g_.batch), aligned(choice.bytes_after), *options_.model);
+          costs_->codec_ms(choice.stored, g_.at(s).bytes(g_.batch), aligned(choice.bytes_after));
     };
     for (std::size_t k = 0; k < c.storages.size(); ++k) {
       const stash_choice& choice = current.choices[k];
-      const recipe* const again =
-          choice.kind == stash_kind::recompute ? &g_.recipes[index(choice.recipe)] : nullptr;
+      const recipe* const again = choice.kind == stash_kind::recompute ? &g_.recipes[choice.recipe] : nullptr;
       kept_sources sources;
       if (again != nullptr) {
         for (const storage_id s : again->sources)
@@ -445,7 +255,7 @@ class enumerator {
             choice.stored.kind == encoding_kind::sign_mask || choice.stored.kind == encoding_kind::range_mask;
         if (choice.kind == stash_kind::encoded && mask) return;
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
-        if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
+        if (choice.kind == stash_kind::encoded) add_time(c.storages[k]);
         if (again == nullptr) continue;
         const bool reads_bits = r.what == need::sign || r.what == need::range;
         if (reads_bits && !sources.exact && !is_gated(g_, *again)) return;
@@ -455,7 +265,7 @@ class enumerator {
         for (const storage_id s : again->sources) {
           if (choice_of(s)->kind == stash_kind::raw) continue;
           current.codec_bytes += g_.at(s).bytes(g_.batch);
-          add_time(s, false);
+          add_time(s);
         }
       }
       // A mask in addition to an exactly kept source would be paid for twice.
@@ -463,7 +273,7 @@ class enumerator {
       if (masked && sources.exact && !has(readers[k], need::sign) && !has(readers[k], need::range)) return;
       if (choice.kind == stash_kind::encoded || masked) {
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
-        add_time(c.storages[k], true);
+        add_time(c.storages[k]);
       }
       current.kept_bytes += aligned(choice.bytes_after);
     }
@@ -495,22 +305,20 @@ class enumerator {
     std::pair<long, long> best{0, -1000};
     for (const configuration& f : c.configurations)
       best = std::max(best, score(f));
-    std::erase_if(c.configurations, [&](const configuration& f) { return score(f) != best; });
+    c.configurations.erase_if([&](const configuration& f) { return score(f) != best; });
     return best.first > 0;
   }
 
-  // A machine that is pinned for comparison knows one encoding, of half the size, and no recompute.
-  static void keep_pinned(component& c) {
-    const auto known = [](const stash_choice& x) {
-      return x.kind == stash_kind::none || x.kind == stash_kind::raw ||
-             (x.kind == stash_kind::encoded && x.stored.kind == encoding_kind::cast);
+  // Configurations of forms that the machine has. Where there are none, as of codes that only a forward op
+  // can write, what there is stays.
+  void keep_what_machine_has(component& c) const {
+    if (costs_ == nullptr) return;
+    const auto has_all = [this](const configuration& f) {
+      return std::all_of(f.choices.begin(), f.choices.end(),
+                         [this](const stash_choice& x) { return costs_->has_form(x); });
     };
-    std::vector<configuration> kept;
-    for (const configuration& f : c.configurations) {
-      if (std::all_of(f.choices.begin(), f.choices.end(), known)) kept.push_back(f);
-    }
-    // Codes that only a forward op can write have no raw form: what there is stays.
-    if (!kept.empty()) c.configurations = std::move(kept);
+    if (std::none_of(c.configurations.begin(), c.configurations.end(), has_all)) return;
+    c.configurations.erase_if([&](const configuration& f) { return !has_all(f); });
   }
 
   // What two configurations must have in common for one with fewer bytes to be no worse at any time: the
@@ -519,7 +327,7 @@ class enumerator {
   static std::vector<std::int32_t> lives_of(const configuration& f) {
     std::vector<std::int32_t> key = f.alternatives;
     for (const stash_choice& choice : f.choices)
-      key.push_back(choice.recipe);
+      key.push_back(choice.recipe.number());
     return key;
   }
 
@@ -551,14 +359,15 @@ class enumerator {
       });
       if (!dominated) kept.push_back(a);
     }
-    c.configurations = std::move(kept);
+    c.configurations = id_vector<std::int32_t, configuration>(std::move(kept));
   }
 
   const graph& g_;
   const plan_options& options_;
-  double margin_;
-  std::vector<std::vector<std::int32_t>> recipes_of_;  // per storage: those with sources that are read
-  std::size_t combinations_ = 0;                       // of the component that is being enumerated
+  const std::unique_ptr<const cost_model> costs_;  // of the machine, if there is one
+  grouped_storages grouped_;
+  const candidate_forms candidates_;
+  std::size_t combinations_ = 0;  // of the component that is being enumerated
 };
 
 }  // namespace
@@ -596,12 +405,13 @@ option_set make_options(const graph& g, const plan_options& options, double marg
   return enumerator(g, options, margin).run();
 }
 
-std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative) {
-  std::vector<std::vector<reader>> readers(g.storages.size());
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+id_vector<storage_id, std::vector<reader>> readers_of(const graph& g,
+                                                      const id_vector<op_id, std::int32_t>& alternative) {
+  id_vector<storage_id, std::vector<reader>> readers(g.storages.size());
+  for (const op_id i : g.ops.ids()) {
     if (alternative[i] < 0) continue;
-    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads)
-      readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
+    for (const stash_read& r : g.ops[i].alternatives[alternative[i]].reads)
+      readers[r.storage].push_back({i, r.what, r.slice.whole()});
   }
   return readers;
 }

@@ -9,13 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "planner/graph/ticks.hpp"
 #include "planner/plan.hpp"
 
 namespace stash::planner {
 
 /// One backward read of a storage under the chosen alternatives.
 struct reader {
-  op_id op = -1;
+  op_id op = no_id;
   need what = need::value;
   bool whole = true;
 };
@@ -35,16 +36,16 @@ struct component {
   std::vector<op_id> ops;  ///< ops with more than one alternative
   /// Without those that keep at least as much of every storage as another one that reads and computes again
   /// the same, with no less codec work.
-  std::vector<configuration> configurations;
+  id_vector<std::int32_t, configuration> configurations;
   /// Not empty: there are too many configurations, and those above are some of them. Then no legal one keeps
   /// less of a storage for the ops with a single alternative.
   std::vector<std::int64_t> least_bytes;
 };
 
 struct option_set {
-  std::vector<component> components;
+  id_vector<component_number, component> components;
   /// Per storage: reads by ops that have a single alternative.
-  std::vector<std::vector<reader>> fixed_readers;
+  id_vector<storage_id, std::vector<reader>> fixed_readers;
 };
 
 /// All components of `g` under the options' policy and `force`; `margin` is added to the payload of sparse
@@ -57,7 +58,8 @@ option_set make_options(const graph& g, const plan_options& options, double marg
 const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name);
 
 /// Per storage its reads under a full selection of alternatives (per op).
-std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative);
+id_vector<storage_id, std::vector<reader>> readers_of(const graph& g,
+                                                      const id_vector<op_id, std::int32_t>& alternative);
 
 /// Whether values of this format take less than the elements of a map: 16 bits do so for f32 only.
 constexpr bool is_narrower(value_format format, dtype element) {

@@ -14,10 +14,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 // A layout upside down is a layout too. Slots of sparse maps are seldom full to the brim, so the one with a
 // dense buffer on top is taken: then the planned height is the height that a step really touches.
 bool put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
@@ -61,11 +57,11 @@ std::vector<buffer> host_buffers(const placement& p) {
 }
 
 // The op of a step; encode, decode and recompute belong to the op that follows or precedes them.
-op_id op_near(const schedule& s, std::size_t step) {
-  for (std::size_t i = step; i < s.steps.size(); ++i) {
+op_id op_near(const schedule& s, step_number step) {
+  for (step_number i = step; i < s.steps.next_id(); ++i) {
     if (s.steps[i].kind == step_kind::run) return s.steps[i].op;
   }
-  return -1;
+  return no_id;
 }
 
 }  // namespace
@@ -73,7 +69,7 @@ op_id op_near(const schedule& s, std::size_t step) {
 placement place(schedule s, std::optional<std::int64_t> capacity, std::int64_t work, const placement* like) {
   placement result;
   result.steps = std::move(s);
-  std::vector<buffer>& buffers = result.steps.buffers;
+  id_vector<buffer_id, buffer>& buffers = result.steps.buffers;
   // The overflow arena lives all the time: it lies at the bottom, whatever the others do.
   std::vector<buffer> maps, everything;
   for (const buffer& b : buffers) {
@@ -136,21 +132,21 @@ placement without_layout(schedule s) {
   return result;
 }
 
-std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity) {
+id_vector<step_number, std::int64_t> bytes_above(const placement& p, std::int64_t capacity) {
   if (!p.laid_out) {
-    std::vector<std::int64_t> above = live_bytes(p.steps);
+    id_vector<step_number, std::int64_t> above = live_bytes(p.steps);
     for (std::int64_t& bytes : above)
       bytes = std::max<std::int64_t>(0, bytes - capacity);
     return above;
   }
-  std::vector<std::int64_t> change(p.steps.steps.size() + 1, 0);
+  id_vector<step_number, std::int64_t> change(p.steps.steps.size() + 1, 0);
   for (const buffer& b : p.steps.buffers) {
     const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - capacity);
     if (b.form == buffer_form::host || out <= 0) continue;
-    change[index(b.first_step)] += out;
-    change[index(b.last_step) + 1] -= out;
+    change[b.first_step] += out;
+    change[b.last_step + 1] -= out;
   }
-  std::vector<std::int64_t> above;
+  id_vector<step_number, std::int64_t> above;
   std::int64_t sum = 0;
   for (std::size_t i = 0; i + 1 < change.size(); ++i)
     above.push_back(sum += change[i]);
@@ -158,20 +154,20 @@ std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity)
 }
 
 std::vector<fixed_life> passing_gradients(const graph& g) {
-  std::vector<op_id> first(g.storages.size(), -1), last(g.storages.size(), -1);
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  id_vector<storage_id, op_id> first(g.storages.size(), no_id), last(g.storages.size(), no_id);
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
     for (const storage_id s : o.parameters_written) {
-      if (first[index(s)] < 0) first[index(s)] = static_cast<op_id>(i);
+      if (!first[s].valid()) first[s] = i;
     }
     if (o.kind != op_kind::sgd_update || o.stage != op_stage::backward) continue;
     for (const storage_id s : o.parameters)
-      last[index(s)] = static_cast<op_id>(i);
+      last[s] = i;
   }
   std::vector<fixed_life> list;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    if (g.storages[s].role == storage_role::weight_gradient && last[s] >= 0)
-      list.push_back({static_cast<storage_id>(s), std::max(first[s], 0), last[s]});
+  for (const storage_id s : g.storages.ids()) {
+    if (g.storages[s].role == storage_role::weight_gradient && last[s].valid())
+      list.push_back({s, std::max(first[s], op_id(0)), last[s]});
   }
   return list;
 }
@@ -181,12 +177,12 @@ std::int64_t parameter_bytes(const graph& g) {
   for (const storage& s : g.storages) {
     if (!s.batch_proportional()) sum += aligned(s.bytes(g.batch));
   }
-  std::vector<std::int64_t> change(g.ops.size() + 1, 0);
+  id_vector<op_id, std::int64_t> change(g.ops.size() + 1, 0);
   for (const fixed_life& x : passing_gradients(g)) {
     const std::int64_t bytes = aligned(g.at(x.storage).bytes(g.batch));
     sum -= bytes;
-    change[index(x.first)] += bytes;
-    change[index(x.last) + 1] -= bytes;
+    change[x.first] += bytes;
+    change[x.last + 1] -= bytes;
   }
   std::int64_t live = 0, most = 0;
   for (const std::int64_t c : change)
@@ -208,12 +204,11 @@ bool overflow_arena_matters(const placement& p) {
 
 [[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
                                 std::int64_t budget) {
-  const std::vector<std::int64_t> live = live_bytes(smallest.steps);
-  const auto at = static_cast<std::size_t>(std::max_element(live.begin(), live.end()) - live.begin());
+  const id_vector<step_number, std::int64_t> live = live_bytes(smallest.steps);
+  const step_number at = live.id_of(std::max_element(live.begin(), live.end()));
   std::vector<const buffer*> alive;
   for (const buffer& b : smallest.steps.buffers) {
-    if (index(b.first_step) <= at && at <= index(b.last_step) && b.storage >= 0 &&
-        b.form != buffer_form::host)
+    if (b.first_step <= at && at <= b.last_step && b.storage.valid() && b.form != buffer_form::host)
       alive.push_back(&b);
   }
   std::stable_sort(alive.begin(), alive.end(),
@@ -230,7 +225,7 @@ bool overflow_arena_matters(const placement& p) {
       fmt::format(
           "make_plan: budget: expected at least {} bytes, got {}: while {} runs, these must be in memory "
           "at once: {}; in addition {} bytes of weights, gradients, momentum and workspace",
-          smallest.height + fixed, budget, o >= 0 ? shortened(g.op_at(o).name) : "the last op", tensors,
+          smallest.height + fixed, budget, o.valid() ? shortened(g.op_at(o).name) : "the last op", tensors,
           fixed));
 }
 

@@ -19,6 +19,12 @@ struct placement {
   std::int32_t way = 0;         ///< layout_solution::way
 };
 
+/// A decision for every storage, with its schedule laid out: what becomes a plan.
+struct placed_choice {
+  selection chosen;
+  placement where;
+};
+
 /// Of place(), in the steps of layout_limits.
 inline constexpr std::int64_t default_layout_work = 50'000'000;
 
@@ -38,12 +44,12 @@ placement without_layout(schedule s);
 
 /// Bytes above the capacity at each step: the sum of what stands out of it, or, without offsets, what is live
 /// beyond it.
-std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity);
+id_vector<step_number, std::int64_t> bytes_above(const placement& p, std::int64_t capacity);
 
 /// A storage of fixed size that is there from the first op that writes it to the last that reads it.
 struct fixed_life {
-  storage_id storage = -1;
-  op_id first = -1, last = -1;
+  storage_id storage = no_id;
+  op_id first = no_id, last = no_id;
 };
 /// Weight gradients whose update is part of the backward stage.
 std::vector<fixed_life> passing_gradients(const graph& g);
@@ -66,9 +72,8 @@ bool overflow_arena_matters(const placement& p);
 /// Throws error(invalid_argument) for more than the planner counts with.
 void check_total_bytes(const graph& g);
 
-/// The plan of a placement: choices with their reasons, steps, buffers and sizes. `s` is what it was built
-/// from. Throws error(invalid_argument) for sizes that the text of a plan cannot hold.
-plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
-              placement where);
+/// The plan: choices with their reasons, steps, buffers and sizes. Throws error(invalid_argument) for sizes
+/// that the text of a plan cannot hold.
+plan assemble(const graph& g, const plan_options& options, const scheduler& facts, placed_choice placed);
 
 }  // namespace stash::planner

@@ -10,10 +10,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 constexpr std::int64_t never_live = std::numeric_limits<std::int64_t>::min() / 4;
 
 std::int64_t sparse_bytes_of(const configuration& f) {
@@ -40,31 +36,31 @@ running_peak::running_peak(const scheduler& facts, const option_set& options, co
   before_.assign(g.ops.size() + 1, 0);
   const std::size_t components = options_.components.size();
   // Whose ops are distinguished: components, and storages that belong to none.
-  std::vector<std::size_t> owner(g.storages.size());
-  for (std::size_t s = 0; s < owner.size(); ++s)
-    owner[s] = components + s;
+  id_vector<storage_id, std::size_t> owner(g.storages.size());
+  for (const storage_id s : owner.ids())
+    owner[s] = components + position_of(s);
   for (std::size_t c = 0; c < components; ++c)
     for (const storage_id s : options_.components[c].storages)
-      owner[index(s)] = c;
+      owner[s] = c;
   ops_of_.resize(components + owner.size());
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
-    const auto id = static_cast<op_id>(i);
+  for (const op_id i : g.ops.ids()) {
+    const op_id id = i;
     const op& o = g.ops[i];
     for_each_storage(o, [&](storage_id s) {
-      std::vector<op_id>& ops = ops_of_[owner[index(s)]];
+      std::vector<op_id>& ops = ops_of_[owner[s]];
       if (ops.empty() || ops.back() != id) ops.push_back(id);
     });
     const bool is_step = o.stage == op_stage::forward || o.stage == op_stage::backward;
-    if (is_step && first_op_ < 0) first_op_ = id;
+    if (is_step && !first_op_.valid()) first_op_ = id;
     if (is_step) steps_[i].push_back({id, step_order::itself});
     changed_.push_back(id);
   }
-  if (first_op_ < 0) return;  // nothing runs, and nothing lives
+  if (!first_op_.valid()) return;  // nothing runs, and nothing lives
   for (const component& c : options_.components)
     parts_.emplace_back(c.configurations.size());
-  for (std::size_t s = 0; s < owner.size(); ++s) {
+  for (const storage_id s : owner.ids()) {
     if (owner[s] < components) continue;
-    const component alone = {{static_cast<storage_id>(s)}, {}, {}, {}};
+    const component alone = {{s}, {}, {}, {}};
     const configuration none = {{}, {stash_choice{}}, 0, 0, {}};
     others_.push_back(builder_.build(ops_of_[owner[s]], alone, none));
   }
@@ -88,15 +84,15 @@ const schedule_part& running_peak::part(std::size_t component, std::size_t confi
 void running_peak::enter(const schedule_part& p) {
   added_steps_ += static_cast<std::int64_t>(p.added.size());
   for (const step_order& s : p.added) {
-    std::vector<step_order>& steps = steps_[index(s.op)];
+    std::vector<step_order>& steps = steps_[s.op];
     steps.insert(std::lower_bound(steps.begin(), steps.end(), s), s);
     changed_.push_back(s.op);
   }
   for (const life& b : p.buffers) {
     const op_id first = op_of(b.first), last = op_of(b.last);
-    live_.add(index(first) + 1, index(last), b.bytes);
-    ends_[index(first)].push_back(&b);
-    if (last != first) ends_[index(last)].push_back(&b);
+    live_.add(position_of(first) + 1, position_of(last), b.bytes);
+    ends_[first].push_back(&b);
+    if (last != first) ends_[last].push_back(&b);
     changed_.insert(changed_.end(), {first, last});
   }
   moved_ = moved_ || !p.added.empty();
@@ -104,15 +100,15 @@ void running_peak::enter(const schedule_part& p) {
 
 void running_peak::leave(const schedule_part& p) {
   for (const step_order& s : p.added) {
-    std::vector<step_order>& steps = steps_[index(s.op)];
+    std::vector<step_order>& steps = steps_[s.op];
     steps.erase(std::lower_bound(steps.begin(), steps.end(), s));
     changed_.push_back(s.op);
   }
   for (const life& b : p.buffers) {
     const op_id first = op_of(b.first), last = op_of(b.last);
-    live_.add(index(first) + 1, index(last), -b.bytes);
+    live_.add(position_of(first) + 1, position_of(last), -b.bytes);
     for (const op_id end : {first, last}) {
-      std::vector<const life*>& ends = ends_[index(end)];
+      std::vector<const life*>& ends = ends_[end];
       ends.erase(std::remove(ends.begin(), ends.end(), &b), ends.end());
       changed_.push_back(end);
     }
@@ -121,9 +117,9 @@ void running_peak::leave(const schedule_part& p) {
 }
 
 void running_peak::pick(std::size_t component, std::size_t configuration) {
-  const std::vector<planner::configuration>& all = options_.components[component].configurations;
+  const id_vector<std::int32_t, planner::configuration>& all = options_.components[component].configurations;
   sparse_bytes_ += sparse_bytes_of(all[configuration]) - sparse_bytes_of(all[current_[component]]);
-  if (first_op_ >= 0) {
+  if (first_op_.valid()) {
     leave(part_now(component));
     enter(part(component, configuration));
   }
@@ -136,14 +132,14 @@ void running_peak::pick(std::size_t component, std::size_t configuration) {
 }
 
 std::size_t running_peak::step_of(const step_order& p) const {
-  const std::vector<step_order>& steps = steps_[index(op_of(p))];
+  const std::vector<step_order>& steps = steps_[op_of(p)];
   return static_cast<std::size_t>(std::lower_bound(steps.begin(), steps.end(), p) - steps.begin());
 }
 
 // Sets change_ to what is live at each of the op's steps of the buffers that begin or end there.
 void running_peak::count_steps(op_id op) const {
-  change_.assign(steps_[index(op)].size() + 1, 0);
-  for (const life* b : ends_[index(op)]) {
+  change_.assign(steps_[op].size() + 1, 0);
+  for (const life* b : ends_[op]) {
     const std::size_t first = op_of(b->first) == op ? step_of(b->first) : 0;
     const std::size_t last = op_of(b->last) == op ? step_of(b->last) : change_.size() - 2;
     change_[first] += b->bytes;
@@ -157,18 +153,18 @@ void running_peak::count_steps(op_id op) const {
 
 void running_peak::recount(op_id op) {
   std::int64_t most = never_live;
-  if (!steps_[index(op)].empty()) {
+  if (!steps_[op].empty()) {
     count_steps(op);
     most = *std::max_element(change_.begin(), change_.end());
   }
-  live_.add(index(op), index(op) + 1, most - most_[index(op)]);
-  most_[index(op)] = most;
+  live_.add(position_of(op), position_of(op) + 1, most - most_[op]);
+  most_[op] = most;
 }
 
 running_peak::moment running_peak::top() const {
-  if (first_op_ < 0) return {};
+  if (!first_op_.valid()) return {};
   moment m;
-  m.op = static_cast<op_id>(live_.first_of_largest());
+  m.op = op_id(live_.first_of_largest());
   m.bytes = live_.largest() + arena();
   count_steps(m.op);
   m.step = static_cast<std::size_t>(std::max_element(change_.begin(), change_.end()) - change_.begin());
@@ -176,7 +172,7 @@ running_peak::moment running_peak::top() const {
 }
 
 bool running_peak::is_live(std::size_t component, const moment& m) const {
-  if (m.op < 0) return false;
+  if (!m.op.valid()) return false;
   const std::vector<life>& buffers = part_now(component).buffers;
   return std::any_of(buffers.begin(), buffers.end(), [&](const life& b) {
     const op_id first = op_of(b.first), last = op_of(b.last);
@@ -186,13 +182,13 @@ bool running_peak::is_live(std::size_t component, const moment& m) const {
 }
 
 std::int32_t running_peak::position(const step_order& p) const {
-  return before_[index(op_of(p))] + static_cast<std::int32_t>(step_of(p));
+  return before_[op_of(p)] + static_cast<std::int32_t>(step_of(p));
 }
 
 std::int32_t running_peak::longest_life(std::size_t component) {
-  if (first_op_ < 0) return 0;
+  if (!first_op_.valid()) return 0;
   if (moved_) {
-    for (std::size_t i = 0; i < steps_.size(); ++i)
+    for (const op_id i : steps_.ids())
       before_[i + 1] = before_[i] + static_cast<std::int32_t>(steps_[i].size());
     moved_ = false;
   }
@@ -204,7 +200,7 @@ std::int32_t running_peak::longest_life(std::size_t component) {
 
 std::optional<std::int64_t> running_peak::bytes_with(std::size_t component, std::size_t configuration,
                                                      const moment& m) {
-  if (m.op < 0) return 0;
+  if (!m.op.valid()) return 0;
   std::int64_t live = 0;
   for (const bool now : {true, false}) {
     const schedule_part& p = now ? part_now(component) : part(component, configuration);
@@ -216,7 +212,7 @@ std::optional<std::int64_t> running_peak::bytes_with(std::size_t component, std:
     for (const step_order& s : p.added)
       if (s.op == m.op) return std::nullopt;
   }
-  const std::vector<planner::configuration>& all = options_.components[component].configurations;
+  const id_vector<std::int32_t, planner::configuration>& all = options_.components[component].configurations;
   const std::int64_t sparse =
       sparse_bytes_ + sparse_bytes_of(all[configuration]) - sparse_bytes_of(all[current_[component]]);
   return m.bytes + live - arena() + overflow_arena(sparse, plan_.overflow_share);

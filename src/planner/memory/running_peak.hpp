@@ -21,7 +21,7 @@ class running_peak {
   /// The first step at which most bytes are live.
   struct moment {
     std::int64_t bytes = 0;
-    op_id op = -1;         ///< -1: nothing runs
+    op_id op = no_id;      ///< -1: nothing runs
     std::size_t step = 0;  ///< number among the steps of its op
   };
 
@@ -46,7 +46,7 @@ class running_peak {
  private:
   using life = schedule_part::life;
 
-  op_id op_of(const step_order& p) const { return p.op < 0 ? first_op_ : p.op; }
+  op_id op_of(const step_order& p) const { return !p.op.valid() ? first_op_ : p.op; }
   std::size_t step_of(const step_order& p) const;
   std::int32_t position(const step_order& p) const;
   const schedule_part& part(std::size_t component, std::size_t configuration);
@@ -64,20 +64,20 @@ class running_peak {
   const plan_options& plan_;
   picks current_;
   part_builder builder_;
-  op_id first_op_ = -1;                                           // that runs
+  op_id first_op_ = no_id;                                        // that runs
   std::vector<std::vector<op_id>> ops_of_;                        // that touch a component
   std::vector<std::vector<std::optional<schedule_part>>> parts_;  // by component and configuration
   std::vector<schedule_part> others_;                             // storages without a choice
-  std::vector<std::vector<step_order>> steps_;                    // by op, in their order
-  std::vector<std::vector<const life*>> ends_;                    // buffers that begin or end in an op
-  std::vector<std::int64_t> most_;                                // by op: of these, what is live at once
+  id_vector<op_id, std::vector<step_order>> steps_;               // by op, in their order
+  id_vector<op_id, std::vector<const life*>> ends_;               // buffers that begin or end in an op
+  id_vector<op_id, std::int64_t> most_;                           // by op: of these, what is live at once
   mutable std::vector<std::int64_t> change_;                      // count_steps()
   std::vector<op_id> changed_;                                    // ops to count again
   live_sums live_;
   std::int64_t sparse_bytes_ = 0;
   std::int64_t added_steps_ = 0;
-  std::vector<std::int32_t> before_;  // steps before each op
-  bool moved_ = true;                 // before_ is old
+  id_vector<op_id, std::int32_t> before_;  // steps before each op
+  bool moved_ = true;                      // before_ is old
 };
 
 }  // namespace stash::planner

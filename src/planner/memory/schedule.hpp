@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "planner/graph/ticks.hpp"
 #include "planner/layout/layout.hpp"
 #include "planner/memory/options.hpp"
 
@@ -16,21 +17,21 @@ namespace stash::planner {
 /// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, after what is decoded
 /// for it; tick 2t + 1: right after op t, before what is encoded after it.
 struct copy_event {
-  std::int32_t tick = -1;
+  tick_number at = -1;
   step_kind kind = step_kind::copy_out;
-  storage_id storage = -1;
+  storage_id storage = no_id;
 };
 
 /// A decision for every storage and every op with alternatives.
 struct selection {
-  std::vector<stash_choice> choices;      ///< per storage
-  std::vector<std::int32_t> alternative;  ///< per op; -1 where the op has none
-  std::vector<copy_event> copies;         ///< four per swapped storage, in order
+  id_vector<storage_id, stash_choice> choices;  ///< per storage
+  id_vector<op_id, std::int32_t> alternative;   ///< per op; -1 where the op has none
+  std::vector<copy_event> copies;               ///< four per swapped storage, in order
 };
 
 struct schedule {
-  std::vector<step> steps;
-  std::vector<buffer> buffers;  ///< offsets not yet set
+  id_vector<step_number, step> steps;
+  id_vector<buffer_id, buffer> buffers;  ///< offsets not yet set
   std::int64_t overflow_bytes = 0;
 };
 
@@ -41,7 +42,7 @@ struct step_order {
   static constexpr std::int32_t itself = 1;
   static constexpr std::int32_t after = 2;  ///< encodes what the op was the last to touch
 
-  op_id op = -1;  ///< -1: where the step of training begins
+  op_id op = no_id;  ///< none: where the step of training begins
   std::int32_t phase = before;
   std::int64_t first = 0;   ///< before: the number of the read; after: the bytes that are kept
   std::int32_t second = 0;  ///< before: how many came earlier; after: the number of the operand
@@ -82,16 +83,16 @@ class scheduler {
 
   schedule build(const selection& s, const plan_options& options) const;
 
-  /// Index of the last forward op that touches the storage; -1 if none does.
-  op_id last_forward_use(storage_id s) const { return last_forward_use_[static_cast<std::size_t>(s)]; }
+  /// The last forward op that touches the storage, if one does.
+  op_id last_forward_use(storage_id s) const { return last_forward_use_[s]; }
   /// First op that touches it, or the forward op that can write an auxiliary storage.
-  op_id first_use(storage_id s) const { return first_use_[static_cast<std::size_t>(s)]; }
-  op_id last_use(storage_id s) const { return last_use_[static_cast<std::size_t>(s)]; }
+  op_id first_use(storage_id s) const { return first_use_[s]; }
+  op_id last_use(storage_id s) const { return last_use_[s]; }
   const graph& network() const noexcept { return g_; }
 
  private:
   const graph& g_;
-  std::vector<op_id> first_use_, last_forward_use_, last_use_;  ///< as dense operands
+  id_vector<storage_id, op_id> first_use_, last_forward_use_, last_use_;  ///< as dense operands
 };
 
 class part_builder {
@@ -115,6 +116,6 @@ std::int64_t overflow_arena(std::int64_t sparse_bytes, double share);
 std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers);
 
 /// Bytes live at each step, host buffers left out.
-std::vector<std::int64_t> live_bytes(const schedule& s);
+id_vector<step_number, std::int64_t> live_bytes(const schedule& s);
 
 }  // namespace stash::planner

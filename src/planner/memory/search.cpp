@@ -10,10 +10,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 constexpr int largest_number_of_rounds = 400;
 
 // What a change of one component can gain at most: the gap that was measured last only grows by steps that
@@ -64,7 +60,7 @@ selection search::select(const picks& p) const {
   const graph& g = facts_.network();
   selection s;
   s.choices.resize(g.storages.size());
-  for (std::size_t i = 0; i < g.storages.size(); ++i)
+  for (const storage_id i : g.storages.ids())
     s.choices[i].bytes_before = g.storages[i].bytes(g.batch);
   for (const op& o : g.ops)
     s.alternative.push_back(o.alternatives.empty() ? -1 : 0);
@@ -72,9 +68,9 @@ selection search::select(const picks& p) const {
     const component& part = options_.components[c];
     const configuration& f = part.configurations[p[c]];
     for (std::size_t k = 0; k < part.storages.size(); ++k)
-      s.choices[index(part.storages[k])] = f.choices[k];
+      s.choices[part.storages[k]] = f.choices[k];
     for (std::size_t k = 0; k < part.ops.size(); ++k)
-      s.alternative[index(part.ops[k])] = f.alternatives[k];
+      s.alternative[part.ops[k]] = f.alternatives[k];
   }
   return s;
 }

@@ -14,10 +14,6 @@ namespace {
 constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
 constexpr std::int32_t most_random_repairs = 3000;
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Bytes x steps that an option holds: what it costs where memory is short everywhere.
 double area(const item_option& o) {
   double sum = 0.0;
@@ -192,8 +188,8 @@ class finder {
       std::size_t at = p_.items.size();
       std::int32_t to = 0;
       for (std::size_t i = 0; i < p_.items.size(); ++i) {
-        const std::vector<item_option>& options = p_.items[i].options;
-        const item_option& chosen = options[index(c[i])];
+        const id_vector<std::int32_t, item_option>& options = p_.items[i].options;
+        const item_option& chosen = options[c[i]];
         const std::int64_t now = taken_by(chosen, s.missing_step);
         if (now == 0) continue;
         const std::int64_t in_all = host_was_full ? held_or_moved_at(chosen, s.missing_step) : 0;
@@ -201,7 +197,7 @@ class finder {
           const std::int64_t gain = now - taken_by(options[o], s.missing_step);
           if (gain <= 0) continue;
           if (host_was_full && held_or_moved_at(options[o], s.missing_step) > in_all) continue;
-          const double loss = std::max(0.0, costs_[i][o] - costs_[i][index(c[i])]);
+          const double loss = std::max(0.0, costs_[i][o] - costs_[i][position_of(c[i])]);
           // More than what is missing is of no use here, and a tiny gain needs many changes.
           const double rate = (loss + 1e-6) / static_cast<double>(std::min(gain, s.missing));
           if (rate < best) {
@@ -231,7 +227,7 @@ class finder {
         step = s.missing_step;
         there.clear();
         for (std::size_t i = 0; i < c.size(); ++i) {
-          const std::vector<item_option>& options = p_.items[i].options;
+          const id_vector<std::int32_t, item_option>& options = p_.items[i].options;
           if (options.size() > 1 && std::any_of(options.begin(), options.end(), [&](const item_option& o) {
                 return held_or_moved_at(o, step) > 0;
               }))
@@ -246,7 +242,7 @@ class finder {
       }
       const simulated other = evaluate(trial);
       if (!other.feasible && progress_of(other, p_.limit) > progress_of(s, p_.limit)) continue;
-      c.swap(trial);
+      std::swap(c, trial);
       s = other;
     }
     return c;
@@ -296,7 +292,7 @@ class finder {
       const simulated s = evaluate(trial, most);
       ++since_best;
       if (s.feasible) {
-        current.swap(trial);
+        std::swap(current, trial);
         current_ms = s.ms;
         if (s.ms < best_.ms) {
           best_.ms = s.ms;
@@ -340,14 +336,14 @@ option_choice greedy_largest_first(const step_problem& p, simulator& sim) {
   };
   std::vector<target> targets(p.items.size());
   for (std::size_t i = 0; i < p.items.size(); ++i) {
-    const std::vector<item_option>& options = p.items[i].options;
+    const id_vector<std::int32_t, item_option>& options = p.items[i].options;
     target& t = targets[i];
     double least_work = std::numeric_limits<double>::infinity(), small = least_work, smallest = least_work;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const bool stays = options[o].transfers.empty();
       const double work = work_of(options[o]), held = area(options[o]);
       const auto number = static_cast<std::int32_t>(o);
-      if (stays && (work < least_work || (work == least_work && held < area(options[index(t.dense)])))) {
+      if (stays && (work < least_work || (work == least_work && held < area(options[t.dense])))) {
         least_work = work;
         t.dense = number;
       }

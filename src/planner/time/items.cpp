@@ -10,50 +10,48 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
+constexpr tick_number during(op_id t) {
+  return tick_of(t);
 }
-
-constexpr std::int32_t during(op_id t) {
-  return 2 * t;
+constexpr tick_number before(op_id t) {
+  return tick_of(t) - 1;
 }
-constexpr std::int32_t before(op_id t) {
-  return 2 * t - 1;
-}
-constexpr std::int32_t after(op_id t) {
-  return 2 * t + 1;
+constexpr tick_number after(op_id t) {
+  return tick_of(t) + 1;
 }
 
 // First and last ops that have a storage as a dense operand.
 struct uses {
-  op_id first = -1, last_forward = -1, last = -1;
+  op_id first = no_id, last_forward = no_id, last = no_id;
 };
 
-std::vector<uses> uses_of(const graph& g) {
-  std::vector<uses> list(g.storages.size());
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+id_vector<storage_id, uses> uses_of(const graph& g) {
+  id_vector<storage_id, uses> list(g.storages.size());
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
-    const auto t = static_cast<op_id>(i);
+    const op_id t = i;
     for (const auto* refs : {&o.inputs, &o.outputs}) {
       for (const tensor_ref& r : *refs) {
-        uses& u = list[index(r.storage)];
-        if (u.first < 0) u.first = t;
+        uses& u = list[r.storage];
+        if (!u.first.valid()) u.first = t;
         u.last = t;
         if (o.stage == op_stage::forward) u.last_forward = t;
       }
     }
     for (const storage_id s : o.optional_outputs) {
-      uses& u = list[index(s)];
+      uses& u = list[s];
       u.first = u.last_forward = u.last = t;
     }
   }
   return list;
 }
 
+// One class: forward life, kept form and reads of a storage make one option together.
 class maker {
  public:
-  maker(const graph& g, const option_set& options, const machine& m, const item_rules& rules)
-      : g_(g), options_(options), m_(m), rules_(rules), uses_(uses_of(g)) {}
+  maker(const graph& g, const option_set& options, const machine& m, const cost_model& costs,
+        const item_rules& rules)
+      : g_(g), options_(options), m_(m), costs_(costs), rules_(rules), uses_(uses_of(g)) {}
 
   problem run(std::int64_t limit) {
     problem p;
@@ -68,8 +66,8 @@ class maker {
     linked_ = p.link.out_rate > 0.0 && p.link.in_rate > 0.0;
     const std::size_t ticks = g_.ops.empty() ? 0 : 2 * g_.ops.size() - 1;
     p.tick_ms.assign(ticks, 0.0);
-    for (std::size_t t = 0; t < g_.ops.size(); ++t)
-      p.tick_ms[2 * t] = op_ms(g_, g_.ops[t], m_);
+    for (const op_id t : g_.ops.ids())
+      p.tick_ms[during(t)] = costs_.op_ms(g_, g_.ops[t]);
     p.fixed_bytes = fixed_bytes(ticks);
     for (const component& c : options_.components) {
       item& i = p.items.emplace_back();
@@ -88,26 +86,26 @@ class maker {
   }
 
  private:
-  std::vector<std::int64_t> fixed_bytes(std::size_t ticks) const {
-    std::vector<char> chosen(g_.storages.size(), 0);
+  id_vector<tick_number, std::int64_t> fixed_bytes(std::size_t ticks) const {
+    id_vector<storage_id, char> chosen(g_.storages.size(), 0);
     for (const component& c : options_.components) {
       for (const storage_id s : c.storages)
-        chosen[index(s)] = 1;
+        chosen[s] = 1;
     }
-    std::vector<std::int64_t> change(ticks + 1, 0);
-    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+    id_vector<tick_number, std::int64_t> change(ticks + 1, 0);
+    for (const storage_id s : g_.storages.ids()) {
       const storage& st = g_.storages[s];
       const uses& u = uses_[s];
-      if (chosen[s] || u.first < 0 || !st.batch_proportional() || st.role == storage_role::auxiliary)
+      if (chosen[s] || !u.first.valid() || !st.batch_proportional() || st.role == storage_role::auxiliary)
         continue;
       const bool is_input = st.role == storage_role::image || st.role == storage_role::label;
       const std::int64_t bytes = aligned(st.bytes(g_.batch));
-      change[is_input ? 0 : index(during(u.first))] += bytes;
-      change[index(during(u.last)) + 1] -= bytes;
+      change[is_input ? 0 : during(u.first)] += bytes;
+      change[after(u.last)] -= bytes;
     }
     std::int64_t sum = 0;
-    std::vector<std::int64_t> fixed(ticks);
-    for (std::size_t t = 0; t < ticks; ++t)
+    id_vector<tick_number, std::int64_t> fixed(ticks);
+    for (const tick_number t : fixed.ids())
       fixed[t] = sum += change[t];
     return fixed;
   }
@@ -119,7 +117,7 @@ class maker {
 
   // What happens to one storage of a component under one configuration.
   struct kept_form {
-    storage_id storage = -1;
+    storage_id storage = no_id;
     const stash_choice* choice = nullptr;
     std::int64_t dense = 0, kept = 0;
     std::vector<op_id> reads;    // ops that need the kept form there, in order, without doubles
@@ -175,27 +173,25 @@ class maker {
   std::int32_t born(const kept_form& form) const {
     const storage& st = g_.at(form.storage);
     if (st.role == storage_role::image) return 0;
-    if (st.role == storage_role::auxiliary) return during(uses_[index(form.storage)].first);
-    return after(uses_[index(form.storage)].last_forward);
+    if (st.role == storage_role::auxiliary) return during(uses_[form.storage].first);
+    return after(uses_[form.storage].last_forward);
   }
   // After the encoders that follow the last forward use, before the decoders of the first backward one.
-  std::int32_t released(const kept_form& form) const {
-    return after(uses_[index(form.storage)].last_forward);
-  }
+  std::int32_t released(const kept_form& form) const { return after(uses_[form.storage].last_forward); }
   static std::int32_t needed(const kept_form& form) { return before(form.reads.front()); }
   bool has_gap(const kept_form& form) const { return needed(form) > released(form) + 2; }
 
   // Dense life in the forward stage, and the encoder.
   void forward(item_option& o, const kept_form& form) const {
     const storage& st = g_.at(form.storage);
-    const uses& u = uses_[index(form.storage)];
+    const uses& u = uses_[form.storage];
     if (st.role == storage_role::image || st.role == storage_role::auxiliary) return;
-    if (u.first < 0) return;
+    if (!u.first.valid()) return;
     o.held.push_back({during(u.first), during(u.last_forward), form.dense, false});
     if (!stores(*form.choice) || form.reads.empty()) return;
     // The encoder sees both.
     o.held.push_back({after(u.last_forward), after(u.last_forward), form.dense, true});
-    o.work.push_back({after(u.last_forward), encode_ms(form.choice->stored, form.dense, form.kept, m_)});
+    o.work.push_back({after(u.last_forward), costs_.codec_ms(form.choice->stored, form.dense, form.kept)});
   }
 
   // The kept form between the stages.
@@ -203,7 +199,7 @@ class maker {
     if (form.kept == 0 || form.reads.empty()) return;
     const storage& st = g_.at(form.storage);
     const bool raw_map = form.choice->kind == stash_kind::raw && st.role == storage_role::feature_map;
-    const std::int32_t first = raw_map ? during(uses_[index(form.storage)].last_forward) + 1 : born(form);
+    const std::int32_t first = raw_map ? during(uses_[form.storage].last_forward) + 1 : born(form);
     const std::int32_t last = during(form.reads.back());
     // A form that is decoded for the last time is gone while that op runs.
     const bool decoded_last = !form.decodes.empty() && form.decodes.back() == form.reads.back();
@@ -227,15 +223,15 @@ class maker {
                 std::vector<kept_form>& forms) const {
     std::set<op_id> ops(c.ops.begin(), c.ops.end());
     for (const storage_id s : c.storages) {
-      for (const reader& r : options_.fixed_readers[index(s)])
+      for (const reader& r : options_.fixed_readers[s])
         ops.insert(r.op);
     }
     for (const op_id t : ops) {
       const auto at = std::find(c.ops.begin(), c.ops.end(), t);
       const std::size_t number =
-          at == c.ops.end() ? 0 : index(f.alternatives[static_cast<std::size_t>(at - c.ops.begin())]);
+          at == c.ops.end() ? 0 : position_of(f.alternatives[static_cast<std::size_t>(at - c.ops.begin())]);
       const stash_alternative& a = g_.op_at(t).alternatives[number];
-      if (const double ms = alternative_ms(a, m_); ms > 0.0 && at != c.ops.end())
+      if (const double ms = costs_.alternative_ms(a); ms > 0.0 && at != c.ops.end())
         o.work.push_back({during(t), ms});
       op_reads(*this, o, forms, t, a).add();
     }
@@ -246,7 +242,7 @@ class maker {
    public:
     op_reads(const maker& made_by, item_option& o, std::vector<kept_form>& forms, op_id t,
              const stash_alternative& a)
-        : g_(made_by.g_), m_(made_by.m_), option_(o), forms_(forms), op_(t), alternative_(a) {}
+        : g_(made_by.g_), costs_(made_by.costs_), option_(o), forms_(forms), op_(t), alternative_(a) {}
 
     void add() {
       for (const stash_read& r : alternative_.reads) {
@@ -283,7 +279,7 @@ class maker {
       read(form);
       if (!form.decodes.empty() && form.decodes.back() == op_) return false;
       form.decodes.push_back(op_);
-      option_.work.push_back({before(op_), decode_ms(form.choice->stored, form.dense, form.kept, m_)});
+      option_.work.push_back({before(op_), costs_.codec_ms(form.choice->stored, form.dense, form.kept)});
       return true;
     }
     void hold(std::int64_t bytes, std::int32_t last) const {
@@ -291,13 +287,13 @@ class maker {
     }
 
     void compute_again(kept_form& form) {
-      const recipe& r = g_.recipes[index(form.choice->recipe)];
+      const recipe& r = g_.recipes[form.choice->recipe];
       read(form);
       hold(form.dense, during(op_));
       for (const op_id o : r.ops) {
         if (std::find(run_again_.begin(), run_again_.end(), o) != run_again_.end()) continue;
         run_again_.push_back(o);
-        option_.work.push_back({before(op_), op_ms(g_, g_.op_at(o), m_)});
+        option_.work.push_back({before(op_), costs_.op_ms(g_, g_.op_at(o))});
       }
       hold(largest_on_the_way(r), before(op_));
       for (const storage_id s : r.sources) {
@@ -328,7 +324,7 @@ class maker {
     }
 
     const graph& g_;
-    const machine& m_;
+    const cost_model& costs_;
     item_option& option_;
     std::vector<kept_form>& forms_;
     const op_id op_;
@@ -355,8 +351,9 @@ class maker {
   const graph& g_;
   const option_set& options_;
   const machine& m_;
+  const cost_model& costs_;
   const item_rules& rules_;
-  std::vector<uses> uses_;
+  id_vector<storage_id, uses> uses_;
   bool linked_ = false;
 };
 
@@ -364,7 +361,7 @@ class maker {
 
 problem make_problem(const graph& g, const option_set& options, const machine& m, const item_rules& rules,
                      std::int64_t limit) {
-  return maker(g, options, m, rules).run(limit);
+  return maker(g, options, m, *cost_model_of(m), rules).run(limit);
 }
 
 }  // namespace stash::planner

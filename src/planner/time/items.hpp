@@ -13,11 +13,11 @@ namespace stash::planner {
 struct item_rules {
   bool swap = true;                                      ///< kept forms may move to the host
   std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller ones stay
-  bool move_images = false;      ///< images may go back to the host, too, until the first layer's gradient
-  std::vector<char> pinned;      ///< per storage: it must stay on the device; empty: none must
-  double overflow_share = 0.01;  ///< of the bytes of sparse forms, there for the whole step
+  bool move_images = false;  ///< images may go back to the host, too, until the first layer's gradient
+  id_vector<storage_id, char> stays;  ///< per storage: it must stay on the device; empty: none must
+  double overflow_share = 0.01;       ///< of the bytes of sparse forms, there for the whole step
 
-  bool may_move(storage_id s) const { return pinned.empty() || pinned[static_cast<std::size_t>(s)] == 0; }
+  bool may_move(storage_id s) const { return stays.empty() || stays[s] == 0; }
 };
 
 /// One item per component, in order. `limit` is what the maps may take (parameters and workspace are not

@@ -40,13 +40,13 @@ placement place_within(const plan_options& options, schedule s, std::optional<st
   return options.lay_out ? place(std::move(s), capacity, work, like) : without_layout(std::move(s));
 }
 
-placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t capacity, bool thorough) {
-  const std::vector<std::int64_t> fixed = steps_.fixed;
+timed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t capacity, bool thorough) {
+  const id_vector<joined_step, std::int64_t> fixed = steps_.fixed;
   withheld_.assign(fixed.size(), 0);
   failures_ = mended_again_ = 0;
   least_waste_ = std::numeric_limits<std::int64_t>::max();
   int vain_layouts = 0;
-  placed_choice best;
+  timed_choice best;
   best.where.height = std::numeric_limits<std::int64_t>::max();
   best.ms = std::numeric_limits<double>::infinity();
   simulator sim(steps_);
@@ -96,7 +96,7 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t capac
       withhold(placed, capacity, thorough);
     }
     if (fits ? !fitted || s.ms < best.ms : placed.height < best.where.height)
-      best = {trial, std::move(chosen), std::move(placed), view_.times_of(trial, record), s.ms};
+      best = {{std::move(chosen), std::move(placed)}, trial, view_.times_of(trial, record), s.ms};
     if (best.where.height <= capacity && (!thorough || best.ms <= close)) break;
   }
   steps_.fixed = fixed;
@@ -140,7 +140,7 @@ std::optional<fastest_choice> layout_fitter::other_choice(const fastest_choice& 
 void layout_fitter::withhold(const placement& placed, std::int64_t capacity, bool thorough) {
   constexpr double share = 0.7;
   const std::int64_t least = thorough ? 0 : capacity / least_parts_of_capacity;
-  const std::vector<std::int64_t> most = view_.most_above(placed, capacity);
+  const id_vector<joined_step, std::int64_t> most = view_.most_above(placed, capacity);
   for (std::size_t k = 0; k < most.size(); ++k) {
     if (most[k] == 0) continue;
     withheld_[k] += std::max(static_cast<std::int64_t>(static_cast<double>(most[k]) * share), least);

@@ -16,11 +16,9 @@ namespace stash::planner {
 /// Of one layout that is tried among others, in elementary steps.
 inline constexpr std::int64_t quick_layout_work = 20'000'000;
 
-/// A simulated choice and its layout.
-struct placed_choice {
+/// A placed choice that was simulated: as the search knows it, and what it takes.
+struct timed_choice : placed_choice {
   option_choice choice;
-  selection chosen;
-  placement where;
   tick_times times;
   double ms = 0.0;
 };
@@ -40,7 +38,7 @@ class layout_fitter {
   /// which blocks stand out get less memory: transfers then come and go at other times, which mostly costs
   /// less than less memory everywhere. If `thorough`, what fits gets a part of it back as long as there are
   /// rounds. Returns the fastest that fits the capacity, or the lowest if none does.
-  placed_choice fit(const fastest_choice& found, std::int64_t capacity, bool thorough);
+  timed_choice fit(const fastest_choice& found, std::int64_t capacity, bool thorough);
 
  private:
   std::optional<fastest_choice> other_choice(const fastest_choice& found, const option_choice& last,

@@ -13,7 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "planner/graph/ids.hpp"
+#include "planner/graph/ticks.hpp"
+
 namespace stash::planner {
+
+/// A step of a step_problem.
+using joined_step = std::int32_t;
 
 /// Bytes on the device during [first, last], both included. `passing`: only for the moment in which an
 /// encoded and a dense form are both there, which the relaxation may count for one item at a time only.
@@ -49,7 +55,7 @@ struct item_option {
 };
 
 struct item {
-  std::vector<item_option> options;  ///< at least one
+  id_vector<std::int32_t, item_option> options;  ///< at least one
   /// Too little to matter: makes no steps of its own (held bytes count for the whole steps they lie in), has
   /// no transfers, and all its held bytes are `passing`.
   bool small = false;
@@ -64,9 +70,9 @@ struct link_model {
 };
 
 struct problem {
-  std::vector<double> tick_ms;            ///< per tick
-  std::vector<std::int64_t> fixed_bytes;  ///< per tick
-  std::vector<item> items;
+  id_vector<tick_number, double> tick_ms;
+  id_vector<tick_number, std::int64_t> fixed_bytes;
+  id_vector<component_number, item> items;
   link_model link;
   std::int64_t limit = 0;  ///< bytes on the device
 };
@@ -76,12 +82,12 @@ struct problem {
 /// compute may stand still while only what is there before and after it takes memory. The bound needs it: a
 /// stall that is part of no step could not be counted.
 struct step_problem {
-  std::vector<double> ms;                 ///< per step
-  std::vector<std::int64_t> fixed;        ///< largest of its ticks
-  std::vector<std::int64_t> fixed_first;  ///< of its first tick
-  std::vector<std::int64_t> fixed_last;   ///< of its last tick
-  std::vector<std::int32_t> first_tick;   ///< of every step; one more entry: the number of ticks
-  std::vector<item> items;
+  id_vector<joined_step, double> ms;
+  id_vector<joined_step, std::int64_t> fixed;        ///< largest of its ticks
+  id_vector<joined_step, std::int64_t> fixed_first;  ///< of its first tick
+  id_vector<joined_step, std::int64_t> fixed_last;   ///< of its last tick
+  id_vector<joined_step, tick_number> first_tick;    ///< of every step; one more entry: the number of ticks
+  id_vector<component_number, item> items;
   link_model link;
   std::int64_t limit = 0;
 };
@@ -90,6 +96,6 @@ struct step_problem {
 step_problem compress(const problem& p);
 
 /// Option of every item.
-using option_choice = std::vector<std::int32_t>;
+using option_choice = id_vector<component_number, std::int32_t>;
 
 }  // namespace stash::planner

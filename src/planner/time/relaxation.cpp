@@ -9,10 +9,6 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 double price(const std::vector<double>& list, std::size_t k) {
   return k < list.size() ? list[k] : 0.0;
 }
@@ -56,18 +52,19 @@ std::vector<std::vector<double>> priced_options(const step_problem& p, const dua
       };
       for (const held_bytes& h : o.held) {
         if (h.passing) continue;
-        held(index(h.first), static_cast<double>(h.bytes));
-        held(index(h.last) + 1, -static_cast<double>(h.bytes));
+        held(position_of(h.first), static_cast<double>(h.bytes));
+        held(position_of(h.last) + 1, -static_cast<double>(h.bytes));
       }
       for (const transfer& t : o.transfers) {
         const auto bytes = static_cast<double>(t.bytes);
-        held(index(t.released) + 1, bytes);
-        held(index(t.needed), -bytes);
-        if (index(t.released) + 1 < steps) cost += price(d.released, index(t.released) + 1) * bytes;
-        cost += price(d.needed, index(t.needed)) * bytes;
+        held(position_of(t.released) + 1, bytes);
+        held(position_of(t.needed), -bytes);
+        if (position_of(t.released) + 1 < steps)
+          cost += price(d.released, position_of(t.released) + 1) * bytes;
+        cost += price(d.needed, position_of(t.needed)) * bytes;
       }
       for (const added_work& w : o.work)
-        cost += at_least_zero(d.compute, index(w.tick)) * w.ms;
+        cost += at_least_zero(d.compute, position_of(w.tick)) * w.ms;
       list.push_back(cost);
     }
   }

@@ -11,9 +11,7 @@
 namespace stash::planner {
 namespace {
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
+using part_number = std::int32_t;  // of joined steps
 
 class joiner {
  public:
@@ -21,15 +19,15 @@ class joiner {
       : p_(p), steps_(static_cast<std::int32_t>(p.ms.size())) {
     // Parts of few steps hide little: there even ones do.
     const bool few = steps_ / 4 < most_steps;
-    std::vector<char> begins = even_parts(few ? most_steps : std::max(most_steps * 2 / 3, 1));
+    id_vector<joined_step, char> begins = even_parts(few ? most_steps : std::max(most_steps * 2 / 3, 1));
     std::int64_t left = few ? 0 : most_steps - std::count(begins.begin(), begins.end(), 1);
     for (const std::int32_t k : by_change()) {
       if (left == 0) break;
-      left -= begins[index(k)] == 0 ? 1 : 0;
-      begins[index(k)] = 1;
+      left -= begins[k] == 0 ? 1 : 0;
+      begins[k] = 1;
     }
     for (std::int32_t k = 0; k < steps_; ++k) {
-      if (begins[index(k)] != 0) first_.push_back(k);
+      if (begins[k] != 0) first_.push_back(k);
       part_of_.push_back(static_cast<std::int32_t>(first_.size()) - 1);
     }
     first_.push_back(steps_);
@@ -43,17 +41,17 @@ class joiner {
       double ms = 0.0;
       std::int64_t fixed = 0;
       for (std::int32_t k = first_[part]; k < first_[part + 1]; ++k) {
-        ms += p_.ms[index(k)];
-        fixed = std::max(fixed, p_.fixed[index(k)]);
+        ms += p_.ms[k];
+        fixed = std::max(fixed, p_.fixed[k]);
       }
       j.ms.push_back(ms);
       j.fixed.push_back(fixed);
-      j.fixed_first.push_back(p_.fixed_first[index(first_[part])]);
-      j.fixed_last.push_back(p_.fixed_last[index(first_[part + 1] - 1)]);
-      j.first_tick.push_back(p_.first_tick[index(first_[part])]);
+      j.fixed_first.push_back(p_.fixed_first[first_[part]]);
+      j.fixed_last.push_back(p_.fixed_last[first_[part + 1] - 1]);
+      j.first_tick.push_back(p_.first_tick[first_[part]]);
     }
     j.first_tick.push_back(p_.first_tick.back());
-    std::vector<std::int64_t> change(index(steps_) + 1, 0);
+    id_vector<joined_step, std::int64_t> change(position_of(steps_) + 1, 0);
     for (const item& i : p_.items) {
       item& to = j.items.emplace_back();
       to.small = i.small;
@@ -68,15 +66,15 @@ class joiner {
     dual_prices all;
     const auto at = [&](const std::vector<double>& from, std::vector<double>& to, auto step_at) {
       if (from.empty()) return;
-      to.assign(index(steps_), 0.0);
+      to.assign(position_of(steps_), 0.0);
       for (std::size_t part = 0; part + 1 < first_.size(); ++part)
-        to[index(step_at(part))] = from[part];
+        to[position_of(step_at(part))] = from[part];
     };
     const auto everywhere = [&](const std::vector<double>& from, std::vector<double>& to) {
       if (from.empty()) return;
-      to.assign(index(steps_), 0.0);
+      to.assign(position_of(steps_), 0.0);
       for (std::int32_t k = 0; k < steps_; ++k)
-        to[index(k)] = from[index(part_of_[index(k)])];
+        to[position_of(k)] = from[position_of(part_of_[k])];
     };
     const auto first = [&](std::size_t part) { return first_[part]; };
     const auto last = [&](std::size_t part) { return first_[part + 1] - 1; };
@@ -99,8 +97,8 @@ class joiner {
 
  private:
   // Where parts of about the same share of time and steps begin.
-  std::vector<char> even_parts(std::int32_t parts) const {
-    std::vector<char> begins(index(steps_), 0);
+  id_vector<joined_step, char> even_parts(std::int32_t parts) const {
+    id_vector<joined_step, char> begins(position_of(steps_), 0);
     double all_ms = 0.0, passed = 0.0;
     for (const double ms : p_.ms)
       all_ms += ms;
@@ -108,29 +106,29 @@ class joiner {
     for (std::int32_t k = 0; k < steps_; ++k) {
       const double share = 0.5 * passed / std::max(all_ms, 1e-300) + 0.5 * k / steps_;
       const auto now = static_cast<std::int32_t>(share * parts);
-      if (now != part) begins[index(k)] = 1;
+      if (now != part) begins[k] = 1;
       part = now;
-      passed += p_.ms[index(k)];
+      passed += p_.ms[k];
     }
     return begins;
   }
 
   // Steps by how many bytes come and go where they begin: what does so within a part is not seen.
   std::vector<std::int32_t> by_change() const {
-    std::vector<double> change(index(steps_) + 1, 0.0);
+    id_vector<joined_step, double> change(position_of(steps_) + 1, 0.0);
     for (const item& i : p_.items) {
       for (const item_option& o : i.options) {
         const double share = 1.0 / static_cast<double>(i.options.size());
         for (const held_bytes& h : o.held) {
-          change[index(h.first)] += share * static_cast<double>(h.bytes);
-          change[index(h.last) + 1] += share * static_cast<double>(h.bytes);
+          change[h.first] += share * static_cast<double>(h.bytes);
+          change[h.last + 1] += share * static_cast<double>(h.bytes);
         }
       }
     }
-    std::vector<std::int32_t> order(index(steps_));
+    std::vector<std::int32_t> order(position_of(steps_));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
-                     [&](std::int32_t a, std::int32_t b) { return change[index(a)] > change[index(b)]; });
+                     [&](std::int32_t a, std::int32_t b) { return change[a] > change[b]; });
     return order;
   }
 
@@ -139,18 +137,18 @@ class joiner {
     return static_cast<std::int32_t>(std::lower_bound(first_.begin(), first_.end(), k) - first_.begin());
   }
 
-  item_option joined(const item_option& o, std::vector<std::int64_t>& change) const {
+  item_option joined(const item_option& o, id_vector<joined_step, std::int64_t>& change) const {
     item_option to;
     to.configuration = o.configuration;
     to.swapped = o.swapped;
     for (const added_work& w : o.work)
-      to.work.push_back({part_of_[index(w.tick)], w.ms});
+      to.work.push_back({part_of_[w.tick], w.ms});
     // What is held in every step of a part counts in it.
     std::int32_t begin = steps_, end = 0;
     const auto add = [&](std::int32_t first, std::int32_t end_step, std::int64_t bytes) {
       if (first >= end_step) return;
-      change[index(first)] += bytes;
-      change[index(end_step)] -= bytes;
+      change[first] += bytes;
+      change[end_step] -= bytes;
       begin = std::min(begin, first);
       end = std::max(end, end_step);
     };
@@ -163,7 +161,7 @@ class joiner {
     for (const transfer& t : o.transfers) {
       transfer moved = t;
       // It may have left by the end of the part in which it can, and is asked for where a part begins.
-      moved.released = (t.released + 1 < steps_ ? part_of_[index(t.released + 1)] : part_from(steps_)) - 1;
+      moved.released = (t.released + 1 < steps_ ? part_of_[t.released + 1] : part_from(steps_)) - 1;
       moved.needed = part_from(t.needed);
       // The transfer's own time on the device is part of what is held above.
       if (moved.released + 1 < moved.needed)
@@ -173,15 +171,16 @@ class joiner {
     return to;
   }
 
-  void hold(std::int32_t begin, std::int32_t end, std::vector<std::int64_t>& change, item_option& to) const {
+  void hold(joined_step begin, joined_step end, id_vector<joined_step, std::int64_t>& change,
+            item_option& to) const {
     std::int64_t now = 0, run_bytes = 0;
     std::int32_t run = 0, k = begin;
-    const std::int32_t last_part = part_of_[index(end - 1)];
-    for (std::int32_t part = part_of_[index(begin)]; part <= last_part; ++part) {
-      std::int64_t least = first_[index(part)] < begin || first_[index(part) + 1] > end ? 0 : INT64_MAX;
-      for (; k < std::min(end, first_[index(part) + 1]); ++k) {
-        now += change[index(k)];
-        change[index(k)] = 0;
+    const std::int32_t last_part = part_of_[end - 1];
+    for (std::int32_t part = part_of_[begin]; part <= last_part; ++part) {
+      std::int64_t least = first_[part] < begin || first_[part + 1] > end ? 0 : INT64_MAX;
+      for (; k < std::min(end, first_[part + 1]); ++k) {
+        now += change[k];
+        change[k] = 0;
         least = std::min(least, now);
       }
       if (least == run_bytes) continue;
@@ -190,13 +189,13 @@ class joiner {
       run_bytes = least;
     }
     if (run_bytes != 0) to.held.push_back({run, last_part, run_bytes, false});
-    change[index(end)] = 0;
+    change[end] = 0;
   }
 
   const step_problem& p_;
   std::int32_t steps_;
-  std::vector<std::int32_t> first_;    // first step of every part, and the number of steps
-  std::vector<std::int32_t> part_of_;  // per step
+  id_vector<part_number, joined_step> first_;  // first step of every part, and the number of steps
+  id_vector<joined_step, part_number> part_of_;
 };
 
 // Prices of the running sums that make their columns cost nothing.

@@ -5,12 +5,15 @@
 #include "planner/time/relaxation_program.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "planner/time/relaxation.hpp"
 
 namespace stash::planner {
 namespace {
 
+// One class: each column and row is named by a member, which building and reading share.
 class builder {
  public:
   explicit builder(const step_problem& p) : p_(p), steps_(static_cast<int>(p.ms.size())) {
@@ -164,122 +167,139 @@ class builder {
       released_rows_ = running(released_, released_changes_);
       needed_rows_ = running(needed_, needed_changes_);
     }
-    std::vector<std::vector<std::pair<int, double>>> work(static_cast<std::size_t>(steps_));
-    std::vector<double> change(static_cast<std::size_t>(steps_) + 1, 0.0);
-    std::vector<int> touched;
+    work_.resize(static_cast<std::size_t>(steps_));
+    change_.assign(static_cast<std::size_t>(steps_) + 1, 0.0);
     for (std::size_t i = 0; i < p_.items.size(); ++i) {
-      for (std::size_t o = 0; o < p_.items[i].options.size(); ++o) {
-        const item_option& x = p_.items[i].options[o];
-        const int column = first_option_[i] + static_cast<int>(o);
-        touched.clear();
-        const auto add = [&](int k, double bytes) {
-          if (k >= steps_) return;
-          change[static_cast<std::size_t>(k)] += bytes / unit_;
-          touched.push_back(k);
-        };
-        for (const held_bytes& h : x.held) {
-          if (h.passing) continue;
-          add(h.first, static_cast<double>(h.bytes));
-          add(h.last + 1, -static_cast<double>(h.bytes));
-        }
-        for (const transfer& t : x.transfers) {
-          add(t.released + 1, static_cast<double>(t.bytes));
-          add(t.needed, -static_cast<double>(t.bytes));
-          if (t.released + 1 < steps_)
-            put(released_rows_[static_cast<std::size_t>(t.released) + 1], column,
-                -static_cast<double>(t.bytes) / unit_);
-          if (t.needed < steps_)
-            put(needed_rows_[static_cast<std::size_t>(t.needed)], column,
-                -static_cast<double>(t.bytes) / unit_);
-        }
-        std::sort(touched.begin(), touched.end());
-        touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-        for (const int k : touched) {
-          double& c = change[static_cast<std::size_t>(k)];
-          if (c != 0.0) put(held_rows_[static_cast<std::size_t>(k)], column, -c);
-          c = 0.0;
-        }
-        for (const added_work& w : x.work)
-          work[static_cast<std::size_t>(w.tick)].emplace_back(column, w.ms);
-      }
+      for (std::size_t o = 0; o < p_.items[i].options.size(); ++o)
+        add_option(p_.items[i].options[o], first_option_[i] + static_cast<int>(o));
     }
     const std::vector<std::int64_t> most = most_held();
-    const double shared = 1.0 / p_.link.contention - 1.0;
-    const bool contended = linked_ && shared > 0.0;
-    const double out_ms = linked_ ? unit_ / p_.link.out_rate : 0.0,
-                 in_ms = linked_ ? unit_ / p_.link.in_rate : 0.0;
     for (int k = 0; k < steps_; ++k) {
-      const auto at = static_cast<std::size_t>(k);
-      // T_k >= (a * (S_k - S_(k-1)) + b * (F_k - F_(k-1)))
-      const auto link_row = [&](double a, double b) {
-        const int r = row(0.0, lp_infinity);
-        put(r, time_ + k, 1.0);
-        for (const auto& [column, factor] : {std::pair(sent_, a), std::pair(fetched_, b)}) {
-          if (factor == 0.0) continue;
-          put(r, column + k, -factor);
-          if (k > 0) put(r, column + k - 1, factor);
-        }
-        return r;
-      };
-      int compute = -1;
-      if (!work[at].empty()) {
-        compute = row(p_.ms[at], lp_infinity);
-        put(compute, time_ + k, 1.0);
-        for (const auto& [column, ms] : work[at])
-          put(compute, column, -ms);
-      }
-      compute_rows_.push_back(compute);
+      compute_rows_.push_back(compute_row(k));
       if (linked_) {
-        out_rows_.push_back(link_row(out_ms, 0.0));
-        in_rows_.push_back(link_row(0.0, in_ms));
-        both_out_rows_.push_back(contended ? link_row(out_ms, shared * in_ms) : -1);
-        both_in_rows_.push_back(contended ? link_row(shared * out_ms, in_ms) : -1);
-        const auto order = [&](int column) {
-          if (k == 0) return;
-          const int r = row(0.0, lp_infinity);
-          put(r, column + k, 1.0);
-          put(r, column + k - 1, -1.0);
-        };
-        order(sent_);
-        order(fetched_);
-        const auto less = [&](int a, int b, double upper) {
-          const int r = row(-lp_infinity, upper);
-          put(r, a, 1.0);
-          put(r, b, -1.0);
-          return r;
-        };
-        // What is sent never falls: the last step before more is released says it for all.
-        const bool last = k + 1 == steps_ || released_changes_[at + 1] != 0;
-        sent_rows_.push_back(last ? less(sent_ + k, released_[at], 0.0) : -1);
-        fetched_rows_.push_back(less(fetched_ + k, sent_ + k, 0.0));
-        host_rows_.push_back(
-            p_.link.host_bytes < INT64_MAX
-                ? less(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / unit_)
-                : -1);
-        int deadline = -1;
-        if (needed_changes_[at]) {
-          deadline = row(0.0, lp_infinity);
-          if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
-          put(deadline, needed_[at], -1.0);
-        }
-        deadline_rows_.push_back(deadline);
+        add_link_rows(k);
+        add_transfer_rows(k);
       }
-      const auto memory = [&](std::int64_t fixed, int sent_at, int fetched_at) {
-        if (fixed + most[at] <= p_.limit) return -1;
-        const int r = row(-lp_infinity, static_cast<double>(p_.limit - fixed) / unit_);
-        put(r, held_[at], 1.0);
-        if (linked_ && sent_at >= 0) put(r, sent_ + sent_at, -1.0);
-        if (linked_ && fetched_at >= 0) put(r, fetched_ + fetched_at, 1.0);
-        return r;
-      };
-      begin_rows_.push_back(memory(p_.fixed_first[at], k - 1, k - 1));
-      end_rows_.push_back(memory(p_.fixed_last[at], k, k));
-      const bool inner = p_.fixed[at] > std::max(p_.fixed_first[at], p_.fixed_last[at]);
-      inner_rows_.push_back(inner ? memory(p_.fixed[at], k, k - 1) : -1);
+      add_memory_rows(k, most[static_cast<std::size_t>(k)]);
     }
   }
 
-  // Upper bound of H_k + F_k: rows that cannot bind are left out.
+  // What an option adds to the running sums, and to work_.
+  void add_option(const item_option& x, int column) {
+    std::vector<int>& touched = touched_;
+    touched.clear();
+    const auto add = [&](int k, double bytes) {
+      if (k >= steps_) return;
+      change_[static_cast<std::size_t>(k)] += bytes / unit_;
+      touched.push_back(k);
+    };
+    for (const held_bytes& h : x.held) {
+      if (h.passing) continue;
+      add(h.first, static_cast<double>(h.bytes));
+      add(h.last + 1, -static_cast<double>(h.bytes));
+    }
+    for (const transfer& t : x.transfers) {
+      add(t.released + 1, static_cast<double>(t.bytes));
+      add(t.needed, -static_cast<double>(t.bytes));
+      if (t.released + 1 < steps_)
+        put(released_rows_[static_cast<std::size_t>(t.released) + 1], column,
+            -static_cast<double>(t.bytes) / unit_);
+      if (t.needed < steps_)
+        put(needed_rows_[static_cast<std::size_t>(t.needed)], column, -static_cast<double>(t.bytes) / unit_);
+    }
+    std::sort(touched.begin(), touched.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+    for (const int k : touched) {
+      double& c = change_[static_cast<std::size_t>(k)];
+      if (c != 0.0) put(held_rows_[static_cast<std::size_t>(k)], column, -c);
+      c = 0.0;
+    }
+    for (const added_work& w : x.work)
+      work_[static_cast<std::size_t>(w.tick)].emplace_back(column, w.ms);
+  }
+
+  int compute_row(int k) {
+    const auto at = static_cast<std::size_t>(k);
+    if (work_[at].empty()) return -1;
+    const int r = row(p_.ms[at], lp_infinity);
+    put(r, time_ + k, 1.0);
+    for (const auto& [column, ms] : work_[at])
+      put(r, column, -ms);
+    return r;
+  }
+
+  // T_k >= (a * (S_k - S_(k-1)) + b * (F_k - F_(k-1)))
+  int link_row(int k, double a, double b) {
+    const int r = row(0.0, lp_infinity);
+    put(r, time_ + k, 1.0);
+    for (const auto& [column, factor] : {std::pair(sent_, a), std::pair(fetched_, b)}) {
+      if (factor == 0.0) continue;
+      put(r, column + k, -factor);
+      if (k > 0) put(r, column + k - 1, factor);
+    }
+    return r;
+  }
+
+  void add_link_rows(int k) {
+    const double shared = 1.0 / p_.link.contention - 1.0;
+    const double out_ms = unit_ / p_.link.out_rate, in_ms = unit_ / p_.link.in_rate;
+    out_rows_.push_back(link_row(k, out_ms, 0.0));
+    in_rows_.push_back(link_row(k, 0.0, in_ms));
+    both_out_rows_.push_back(shared > 0.0 ? link_row(k, out_ms, shared * in_ms) : -1);
+    both_in_rows_.push_back(shared > 0.0 ? link_row(k, shared * out_ms, in_ms) : -1);
+  }
+
+  int less_row(int a, int b, double upper) {
+    const int r = row(-lp_infinity, upper);
+    put(r, a, 1.0);
+    put(r, b, -1.0);
+    return r;
+  }
+
+  // In which order bytes are released, sent, fetched and needed.
+  void add_transfer_rows(int k) {
+    const auto at = static_cast<std::size_t>(k);
+    for (const int column : {sent_, fetched_}) {
+      if (k == 0) continue;
+      const int r = row(0.0, lp_infinity);
+      put(r, column + k, 1.0);
+      put(r, column + k - 1, -1.0);
+    }
+    // What is sent never falls: the last step before more is released says it for all.
+    const bool last = k + 1 == steps_ || released_changes_[at + 1] != 0;
+    sent_rows_.push_back(last ? less_row(sent_ + k, released_[at], 0.0) : -1);
+    fetched_rows_.push_back(less_row(fetched_ + k, sent_ + k, 0.0));
+    host_rows_.push_back(
+        p_.link.host_bytes < INT64_MAX
+            ? less_row(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / unit_)
+            : -1);
+    int deadline = -1;
+    if (needed_changes_[at]) {
+      deadline = row(0.0, lp_infinity);
+      if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
+      put(deadline, needed_[at], -1.0);
+    }
+    deadline_rows_.push_back(deadline);
+  }
+
+  // `most`: of H_k + F_k. Rows that cannot bind are left out.
+  void add_memory_rows(int k, std::int64_t most) {
+    const auto at = static_cast<std::size_t>(k);
+    const auto memory = [&](std::int64_t fixed, int sent_at, int fetched_at) {
+      if (fixed + most <= p_.limit) return -1;
+      const int r = row(-lp_infinity, static_cast<double>(p_.limit - fixed) / unit_);
+      put(r, held_[at], 1.0);
+      if (linked_ && sent_at >= 0) put(r, sent_ + sent_at, -1.0);
+      if (linked_ && fetched_at >= 0) put(r, fetched_ + fetched_at, 1.0);
+      return r;
+    };
+    begin_rows_.push_back(memory(p_.fixed_first[at], k - 1, k - 1));
+    end_rows_.push_back(memory(p_.fixed_last[at], k, k));
+    const bool inner = p_.fixed[at] > std::max(p_.fixed_first[at], p_.fixed_last[at]);
+    inner_rows_.push_back(inner ? memory(p_.fixed[at], k, k - 1) : -1);
+  }
+
+  // Upper bound of H_k + F_k.
   std::vector<std::int64_t> most_held() const {
     std::vector<std::int64_t> sum(static_cast<std::size_t>(steps_) + 1, 0);
     for (const item& i : p_.items) {
@@ -314,6 +334,9 @@ class builder {
   std::vector<int> held_, released_, needed_;
   std::vector<char> held_changes_, released_changes_, needed_changes_;  // per step, and one past the last
   std::vector<int> first_option_;
+  std::vector<std::vector<std::pair<int, double>>> work_;  // per step: columns of options that add to it
+  std::vector<double> change_;                             // add_option(), all 0 between calls
+  std::vector<int> touched_;
   linear_program program_;
   std::vector<int> held_rows_, released_rows_, needed_rows_, sent_rows_, fetched_rows_, deadline_rows_,
       host_rows_, compute_rows_, out_rows_, in_rows_, both_out_rows_, both_in_rows_, begin_rows_, end_rows_,

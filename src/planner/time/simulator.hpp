@@ -36,8 +36,8 @@ struct simulated {
 
 /// Timeline of one simulation, for plans and reports.
 struct timeline_record {
-  std::vector<double> begin, end;  ///< per step, of the compute stream
-  std::vector<simulated_transfer> transfers;
+  id_vector<joined_step, double> begin, end;  ///< per step, of the compute stream
+  id_vector<std::int32_t, simulated_transfer> transfers;
 };
 
 class simulator {
@@ -64,7 +64,11 @@ class simulator {
   };
 
   simulated run(const option_choice& choice, double give_up_ms, timeline_record* record,
-                const std::vector<double>* not_before);
+                const id_vector<std::int32_t, double>* not_before);
+  class clock;
+
+  bool fits_alone(simulated& result);
+  void list_transfers(timeline_record& record);
   void load(const option_choice& choice);
   void put(std::int32_t transfer);
   void take(std::int32_t transfer);
@@ -89,24 +93,24 @@ class simulator {
   std::vector<loaded> options_;            ///< of all items, and one more
   std::vector<held_bytes> held_;
   std::vector<std::int32_t> work_steps_;  ///< to which an option adds
-  std::vector<moving> transfers_;
-  std::vector<std::size_t> first_work_;  ///< per step, and one more
-  std::vector<work_of_option> added_;    ///< per step, in the order of items
+  id_vector<std::int32_t, moving> transfers_;
+  id_vector<joined_step, std::size_t> first_work_;  ///< per step, and one more
+  std::vector<work_of_option> added_;               ///< per step, in the order of items
 
   // What is loaded.
-  std::vector<std::int64_t> held_now_;  ///< per step, by options
-  std::vector<double> work_;            ///< per step
+  id_vector<joined_step, std::int64_t> held_now_;  ///< per step, by options
+  id_vector<joined_step, double> work_;            ///< per step
   std::vector<std::int32_t> by_release_, by_need_;
   option_choice loaded_;  ///< -1: nothing yet
-  std::vector<std::int64_t> change_;
+  id_vector<joined_step, std::int64_t> change_;
   std::vector<std::int32_t> touched_;
 
   // Of a run.
   std::size_t leaves_ = 1;
-  std::vector<std::int64_t> base_;  ///< per step, held by options and others
+  id_vector<joined_step, std::int64_t> base_;  ///< per step, held by options and others
   /// What is still to do takes at least: the work of a step and of all later ones; and, for each form that is
   /// still to come back, all copies up to its own and the work from the step that needs it on.
-  std::vector<double> work_left_;
+  id_vector<joined_step, double> work_left_;
   std::vector<double> copies_before_;  ///< per transfer in order of need, ms of those before it
   std::vector<double> copies_end_;     ///< from the begin of the first copy on, for this and all later ones
   std::vector<std::int64_t> tree_, lazy_;

@@ -2,15 +2,12 @@
 #include "planner/time/timeline.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "planner/graph/cost.hpp"
 
 namespace stash::planner {
 namespace {
-
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
 
 bool copies(step_kind kind) {
   return kind == step_kind::copy_out || kind == step_kind::copy_in;
@@ -25,9 +22,9 @@ bool codes(step_kind kind) {
 class timer {
  public:
   timer(plan& p, const machine& m, const tick_times& simulated)
-      : p_(p), m_(m), simulated_(simulated), swap_(p.network.storages.size(), nullptr) {
+      : p_(p), costs_(cost_model_of(m)), simulated_(simulated), swap_(p.network.storages.size(), nullptr) {
     for (const swap_times& s : simulated.swaps)
-      swap_[index(s.storage)] = &s;
+      swap_[s.storage] = &s;
   }
 
   void run() {
@@ -35,9 +32,9 @@ class timer {
     std::int32_t tick = -1;  // before the first op nothing runs
     for (std::size_t i = 0; i < p_.steps.size();) {
       if (p_.steps[i].kind == step_kind::run) {
-        tick = 2 * p_.steps[i].op;
-        now_ = std::max(now_, simulated_.begin[index(tick)]);
-        take(p_.timeline[i++], simulated_.end[index(tick)]);
+        tick = tick_of(p_.steps[i].op);
+        now_ = std::max(now_, simulated_.begin[tick]);
+        take(p_.timeline[i++], simulated_.end[tick]);
         continue;
       }
       std::size_t end = i;
@@ -56,13 +53,13 @@ class timer {
     for (std::size_t i = first; i < last; ++i)
       cost += cost_of(p_.steps[i]);
     double work = 0.0;
-    if (tick > 0 && index(tick) < simulated_.begin.size())
-      work = simulated_.end[index(tick)] - simulated_.begin[index(tick)];
+    if (tick > 0 && position_of(tick) < simulated_.begin.size())
+      work = simulated_.end[tick] - simulated_.begin[tick];
     const double scale = cost > 0.0 ? work / cost : 0.0;
     bool begun = false;
     for (std::size_t i = first; i < last; ++i) {
       const step& s = p_.steps[i];
-      const swap_times* const swap = s.storage >= 0 ? swap_[index(s.storage)] : nullptr;
+      const swap_times* const swap = s.storage.valid() ? swap_[s.storage] : nullptr;
       step_time& t = p_.timeline[i];
       if (copies(s.kind) && swap != nullptr) {
         t = s.kind == step_kind::copy_out ? step_time{swap->out_begin, swap->out_end}
@@ -71,11 +68,11 @@ class timer {
         const double copied = s.kind == step_kind::wait_out ? swap->out_end : swap->in_end;
         // Codecs of small items may work in this tick although none of its steps shows it. What is waited for
         // after the tick's beginning is waited for after that work.
-        if (cost == 0.0 && work > 0.0 && copied > simulated_.begin[index(tick)])
-          now_ = std::max(now_, simulated_.end[index(tick)]);
+        if (cost == 0.0 && work > 0.0 && copied > simulated_.begin[tick])
+          now_ = std::max(now_, simulated_.end[tick]);
         take(t, copied);
       } else {
-        if (codes(s.kind) && !begun && tick > 0) now_ = std::max(now_, simulated_.begin[index(tick)]);
+        if (codes(s.kind) && !begun && tick > 0) now_ = std::max(now_, simulated_.begin[tick]);
         begun = begun || codes(s.kind);
         take(t, now_ + scale * cost_of(s));
       }
@@ -90,17 +87,18 @@ class timer {
 
   double cost_of(const step& s) const {
     if (!codes(s.kind)) return 0.0;
-    if (s.kind == step_kind::recompute) return op_ms(p_.network, p_.network.op_at(s.op), m_);
-    const encoding& stored = p_.choices[index(s.storage)].stored;
-    const std::int64_t in = p_.buffers[index(s.inputs[0])].bytes;
-    const std::int64_t out = p_.buffers[index(s.outputs[0])].bytes;
-    return s.kind == step_kind::encode ? encode_ms(stored, in, out, m_) : decode_ms(stored, out, in, m_);
+    if (s.kind == step_kind::recompute) return costs_->op_ms(p_.network, p_.network.op_at(s.op));
+    const encoding& stored = p_.choices[s.storage].stored;
+    const std::int64_t in = p_.buffers[s.inputs[0]].bytes;
+    const std::int64_t out = p_.buffers[s.outputs[0]].bytes;
+    return s.kind == step_kind::encode ? costs_->codec_ms(stored, in, out)
+                                       : costs_->codec_ms(stored, out, in);
   }
 
   plan& p_;
-  const machine& m_;
+  const std::unique_ptr<const cost_model> costs_;
   const tick_times& simulated_;
-  std::vector<const swap_times*> swap_;
+  id_vector<storage_id, const swap_times*> swap_;
   double now_ = 0.0;
 };
 

@@ -5,19 +5,20 @@
 
 #include <vector>
 
+#include "planner/graph/ticks.hpp"
 #include "planner/plan.hpp"
 
 namespace stash::planner {
 
 /// When the simulation had the copies of a storage run, in ms.
 struct swap_times {
-  storage_id storage = -1;
+  storage_id storage = no_id;
   double out_begin = 0, out_end = 0, in_begin = 0, in_end = 0;
 };
 
 /// A simulation told in ticks (problem.hpp) and storages.
 struct tick_times {
-  std::vector<double> begin, end;  ///< per tick, of the compute stream
+  id_vector<tick_number, double> begin, end;  ///< per tick, of the compute stream
   std::vector<swap_times> swaps;
 };
 

@@ -4,39 +4,31 @@
 #include <algorithm>
 
 namespace stash::planner {
-namespace {
-
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
-}  // namespace
-
 timeline_of_choice::timeline_of_choice(const graph& g, const option_set& options, const problem& ticks,
                                        const step_problem& steps)
     : g_(g), options_(options), ticks_(ticks), steps_(steps) {
   const auto first =
       std::find_if(g.ops.begin(), g.ops.end(), [](const op& o) { return o.stage == op_stage::update; });
-  first_update_ = 2 * static_cast<std::int32_t>(first - g.ops.begin());
+  first_update_ = tick_of(g.ops.id_of(first));
 }
 
 selection timeline_of_choice::select(const option_choice& choice, const timeline_record& record) const {
   selection s;
   s.choices.resize(g_.storages.size());
   s.alternative.assign(g_.ops.size(), -1);
-  for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+  for (const op_id i : g_.ops.ids()) {
     if (!g_.ops[i].alternatives.empty()) s.alternative[i] = 0;
   }
   for (std::size_t i = 0; i < choice.size(); ++i) {
     const component& c = options_.components[i];
-    const item_option& o = steps_.items[i].options[index(choice[i])];
-    const configuration& f = c.configurations[index(o.configuration)];
+    const item_option& o = steps_.items[i].options[choice[i]];
+    const configuration& f = c.configurations[o.configuration];
     for (std::size_t k = 0; k < c.storages.size(); ++k) {
-      s.choices[index(c.storages[k])] = f.choices[k];
-      s.choices[index(c.storages[k])].swapped = k < 32 && ((o.swapped >> k) & 1U) != 0;
+      s.choices[c.storages[k]] = f.choices[k];
+      s.choices[c.storages[k]].swapped = k < 32 && ((o.swapped >> k) & 1U) != 0;
     }
     for (std::size_t k = 0; k < c.ops.size(); ++k)
-      s.alternative[index(c.ops[k])] = f.alternatives[k];
+      s.alternative[c.ops[k]] = f.alternatives[k];
   }
   s.copies = copies_of(choice, record);
   return s;
@@ -51,34 +43,34 @@ std::int32_t timeline_of_choice::carrier(std::size_t step) const {
 }
 
 // Begin of every tick on the compute stream.
-std::vector<double> timeline_of_choice::tick_begins(const timeline_record& record) const {
-  std::vector<double> begin(ticks_.tick_ms.size(), 0.0);
+id_vector<tick_number, double> timeline_of_choice::tick_begins(const timeline_record& record) const {
+  id_vector<tick_number, double> begin(ticks_.tick_ms.size(), 0.0);
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
     const std::int32_t carrying = carrier(k);
     double at = record.begin[k];
     for (std::int32_t t = steps_.first_tick[k]; t <= carrying; ++t) {
-      begin[index(t)] = at;
-      at += ticks_.tick_ms[index(t)];
+      begin[t] = at;
+      at += ticks_.tick_ms[t];
     }
     at = record.end[k];
     for (std::int32_t t = steps_.first_tick[k + 1] - 1; t > carrying; --t) {
-      at -= ticks_.tick_ms[index(t)];
-      begin[index(t)] = std::max(at, begin[index(carrying)]);
+      at -= ticks_.tick_ms[t];
+      begin[t] = std::max(at, begin[carrying]);
     }
   }
   return begin;
 }
 
-std::vector<double> timeline_of_choice::tick_ends(const timeline_record& record,
-                                                  const std::vector<double>& begin) const {
-  std::vector<double> end = begin;
+id_vector<tick_number, double> timeline_of_choice::tick_ends(
+    const timeline_record& record, const id_vector<tick_number, double>& begin) const {
+  id_vector<tick_number, double> end = begin;
   for (std::size_t i = 0; i < end.size(); ++i)
     end[i] += ticks_.tick_ms[i];
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
     if (steps_.first_tick[k] == steps_.first_tick[k + 1]) continue;
     const std::int32_t carrying = carrier(k), last = steps_.first_tick[k + 1] - 1;
-    if (carrying < last) end[index(carrying)] = begin[index(carrying + 1)];
-    end[index(last)] = record.end[k];
+    if (carrying < last) end[carrying] = begin[carrying + 1];
+    end[last] = record.end[k];
   }
   return end;
 }
@@ -88,8 +80,9 @@ tick_times timeline_of_choice::times_of(const option_choice& choice, const timel
   t.begin = tick_begins(record);
   t.end = tick_ends(record, t.begin);
   for (const simulated_transfer& x : record.transfers) {
-    const item_option& o = ticks_.items[index(x.item)].options[index(choice[index(x.item)])];
-    const storage_id s = options_.components[index(x.item)].storages[index(o.transfers[index(x.index)].form)];
+    const item_option& o = ticks_.items[x.item].options[choice[x.item]];
+    const storage_id s =
+        options_.components[x.item].storages[position_of(o.transfers[position_of(x.index)].form)];
     t.swaps.push_back({s, x.out_begin, x.out_end, x.in_begin, x.in_end});
   }
   return t;
@@ -102,30 +95,30 @@ std::vector<copy_event> timeline_of_choice::copies_of(const option_choice& choic
     double ms;
     int rank;  // of events of one moment: ends before begins
   };
-  const std::vector<double> begin = tick_begins(record);
+  const id_vector<tick_number, double> begin = tick_begins(record);
   const auto tick_from = [&](double ms) {
     return static_cast<std::int32_t>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
   };
   // A copy back has its bytes from its beginning on: while the op runs that runs then, or from the next op on
   // where none runs. The sums of durations may differ from the clock in their last digits.
-  const std::vector<double> end = tick_ends(record, begin);
+  const id_vector<tick_number, double> end = tick_ends(record, begin);
   const double rounding = begin.empty() ? 0.0 : 1e-9 * begin.back();
   const auto tick_at = [&](double ms) {
     const auto after = std::upper_bound(begin.begin(), begin.end(), ms + rounding);
     const auto next = static_cast<std::int32_t>(after - begin.begin());
-    return next > 0 && ms < end[index(next - 1)] - rounding ? next - 1 : next;
+    return next > 0 && ms < end[next - 1] - rounding ? next - 1 : next;
   };
   std::vector<timed> events;
-  std::vector<simulated_transfer> transfers = record.transfers;
+  id_vector<std::int32_t, simulated_transfer> transfers = record.transfers;
   std::stable_sort(
       transfers.begin(), transfers.end(),
       [](const simulated_transfer& a, const simulated_transfer& b) { return a.in_begin < b.in_begin; });
   std::int32_t latest_in = 0;
   for (const simulated_transfer& t : transfers) {
-    const component& c = options_.components[index(t.item)];
-    const item_option& o = ticks_.items[index(t.item)].options[index(choice[index(t.item)])];
-    const transfer& x = o.transfers[index(t.index)];
-    const storage_id s = c.storages[index(x.form)];
+    const component& c = options_.components[t.item];
+    const item_option& o = ticks_.items[t.item].options[choice[t.item]];
+    const transfer& x = o.transfers[position_of(t.index)];
+    const storage_id s = c.storages[position_of(x.form)];
     const std::int32_t out = std::clamp(tick_from(t.out_begin), x.released + 1, x.needed);
     const std::int32_t out_done = std::clamp(tick_from(t.out_end), out, x.needed);
     // Copies back stay in the order of their beginnings, also after one that only just got to the host.
@@ -137,7 +130,7 @@ std::vector<copy_event> timeline_of_choice::copies_of(const option_choice& choic
     events.push_back({{x.needed, step_kind::wait_in, s}, t.in_end, 1});
   }
   std::stable_sort(events.begin(), events.end(), [](const timed& a, const timed& b) {
-    if (a.event.tick != b.event.tick) return a.event.tick < b.event.tick;
+    if (a.event.at != b.event.at) return a.event.at < b.event.at;
     return a.ms != b.ms ? a.ms < b.ms : a.rank < b.rank;
   });
   std::vector<copy_event> copies;
@@ -147,12 +140,12 @@ std::vector<copy_event> timeline_of_choice::copies_of(const option_choice& choic
   return copies;
 }
 
-std::vector<std::int32_t> timeline_of_choice::steps_of(const schedule& s) const {
-  std::vector<std::int32_t> steps(s.steps.size(), 0);
+id_vector<step_number, joined_step> timeline_of_choice::steps_of(const schedule& s) const {
+  id_vector<step_number, joined_step> steps(s.steps.size(), 0);
   std::int32_t tick = 0;
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const bool is_run = s.steps[i].kind == step_kind::run;
-    if (is_run) tick = 2 * s.steps[i].op;
+    if (is_run) tick = tick_of(s.steps[i].op);
     const auto next = std::upper_bound(steps_.first_tick.begin(), steps_.first_tick.end(), tick);
     steps[i] = static_cast<std::int32_t>(next - steps_.first_tick.begin()) - 1;
     if (is_run) ++tick;
@@ -160,13 +153,13 @@ std::vector<std::int32_t> timeline_of_choice::steps_of(const schedule& s) const 
   return steps;
 }
 
-std::vector<std::int64_t> timeline_of_choice::most_above(const placement& placed,
-                                                         std::int64_t capacity) const {
-  const std::vector<std::int32_t> step = steps_of(placed.steps);
-  const std::vector<std::int64_t> above = bytes_above(placed, capacity);
-  std::vector<std::int64_t> most(steps_.ms.size(), 0);
+id_vector<joined_step, std::int64_t> timeline_of_choice::most_above(const placement& placed,
+                                                                    std::int64_t capacity) const {
+  const id_vector<step_number, joined_step> step = steps_of(placed.steps);
+  const id_vector<step_number, std::int64_t> above = bytes_above(placed, capacity);
+  id_vector<std::int32_t, std::int64_t> most(steps_.ms.size(), 0);
   for (std::size_t i = 0; i < above.size(); ++i)
-    most[index(step[i])] = std::max(most[index(step[i])], above[i]);
+    most[step[i]] = std::max(most[step[i]], above[i]);
   return most;
 }
 

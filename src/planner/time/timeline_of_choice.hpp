@@ -30,15 +30,16 @@ class timeline_of_choice {
   tick_times times_of(const option_choice& choice, const timeline_record& record) const;
 
   /// The step of the simulation that each step of a schedule lies in.
-  std::vector<std::int32_t> steps_of(const schedule& s) const;
+  id_vector<step_number, joined_step> steps_of(const schedule& s) const;
 
   /// Of each step of the simulation, the most bytes that lie above the capacity while it runs.
-  std::vector<std::int64_t> most_above(const placement& placed, std::int64_t capacity) const;
+  id_vector<joined_step, std::int64_t> most_above(const placement& placed, std::int64_t capacity) const;
 
  private:
   std::int32_t carrier(std::size_t step) const;
-  std::vector<double> tick_begins(const timeline_record& record) const;
-  std::vector<double> tick_ends(const timeline_record& record, const std::vector<double>& begin) const;
+  id_vector<tick_number, double> tick_begins(const timeline_record& record) const;
+  id_vector<tick_number, double> tick_ends(const timeline_record& record,
+                                           const id_vector<tick_number, double>& begin) const;
   std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const;
 
   const graph& g_;

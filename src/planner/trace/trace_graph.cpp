@@ -60,9 +60,9 @@ class builder {
         iteration_(iteration_of(t, options)),
         recorded_(record_of(t, iteration_, device_of(t, iteration_, options))),
         roles_(roles_of(t, recorded_)),
-        forward_(recorded_.lives.size(), -1),
-        backward_(recorded_.lives.size(), -1),
-        last_writer_(recorded_.lives.size(), -1) {}
+        forward_(recorded_.lives.size(), no_id),
+        backward_(recorded_.lives.size(), no_id),
+        last_writer_(recorded_.lives.size(), no_id) {}
 
   graph run() {
     g_.name = fmt::format("iteration {}", iteration_.number);
@@ -131,7 +131,7 @@ class builder {
         stashes.reads.empty()) {
       return;
     }
-    const auto id = static_cast<op_id>(g_.ops.size());
+    const auto id = op_id(g_.ops.size());
     for (const tensor_ref& r : o.outputs)
       writer_of_[r.storage] = recorded.event.node;
     if (o.stage == op_stage::forward && recorded.event.sequence >= 0)
@@ -151,7 +151,7 @@ class builder {
   void add_parameter(op& o, const operand& x, const trace_node& n) {
     storage_id& s = forward_[static_cast<std::size_t>(x.life)];
     const storage_role role = role_at(x.life).role;
-    if (s < 0) s = add_storage(x.life, role, n);
+    if (!s.valid()) s = add_storage(x.life, role, n);
     // Gradients of an earlier iteration are no part of this one.
     const bool there = role != storage_role::weight_gradient || written_.contains(s);
     if (x.read && there) o.parameters.push_back(s);
@@ -165,7 +165,7 @@ class builder {
     const storage_role role = role_at(x.life).role;
     if (role == storage_role::gradient) return;  // looked at before the backward stage writes it
     storage_id& s = forward_[static_cast<std::size_t>(x.life)];
-    if (s < 0) s = add_storage(x.life, role, n);
+    if (!s.valid()) s = add_storage(x.life, role, n);
     if (role != storage_role::feature_map) {
       o.inputs.push_back({s});
       return;
@@ -175,21 +175,21 @@ class builder {
     if (x.write || !there) {
       o.outputs.push_back({s});
       written_.insert(s);
-      last_writer_[static_cast<std::size_t>(x.life)] = static_cast<op_id>(g_.ops.size());
+      last_writer_[static_cast<std::size_t>(x.life)] = op_id(g_.ops.size());
     }
   }
 
   void add_backward(op& o, const operand& x, const trace_node& n, std::vector<stash_read>& stashes) {
     const storage_role role = role_at(x.life).role;
-    const storage_id kept = role == storage_role::gradient ? -1 : forward_storage(x.life, role, n);
+    const storage_id kept = role == storage_role::gradient ? storage_id() : forward_storage(x.life, role, n);
     storage_id& s = backward_[static_cast<std::size_t>(x.life)];
-    if (s < 0 && kept >= 0) {
+    if (!s.valid() && kept.valid()) {
       // What the forward stage left: whoever writes it anew reads it first, unless all of it is replaced.
       const bool there = role != storage_role::feature_map || written_.contains(kept);
       if (there && (x.read || (x.write && !x.whole))) add_reads(stashes, kept, x, n);
       if (!x.write) return;
     }
-    if (s < 0) s = add_storage(x.life, storage_role::gradient, n);
+    if (!s.valid()) s = add_storage(x.life, storage_role::gradient, n);
     const bool there = written_.contains(s);
     if (there && (x.read || !x.whole)) o.inputs.push_back({s});
     if (x.write || !there) {
@@ -200,7 +200,7 @@ class builder {
 
   storage_id forward_storage(std::int32_t id, storage_role role, const trace_node& n) {
     storage_id& s = forward_[static_cast<std::size_t>(id)];
-    if (s < 0 && role != storage_role::feature_map) s = add_storage(id, role, n);
+    if (!s.valid() && role != storage_role::feature_map) s = add_storage(id, role, n);
     return s;
   }
 
@@ -226,7 +226,7 @@ class builder {
     const op& o = g_.op_at(id);
     if (o.stage == op_stage::forward) {
       const std::int32_t taps = window_taps_of(n);
-      if (taps >= 2 && o.outputs.size() == 2) windows_[o.outputs[1].storage] = {id, taps, -1};
+      if (taps >= 2 && o.outputs.size() == 2) windows_[o.outputs[1].storage] = {id, taps, no_id};
       return;
     }
     if (n.name != "aten::max_pool2d_with_indices_backward" || o.alternatives.size() != 1) return;
@@ -235,7 +235,7 @@ class builder {
       if (at == windows_.end()) continue;
       window& w = at->second;
       const op& pool = g_.op_at(w.pool);
-      if (w.index < 0) {
+      if (!w.index.valid()) {
         storage s;
         s.name = own_name(pool.name + "/window");
         s.role = storage_role::auxiliary;
@@ -243,15 +243,15 @@ class builder {
         s.shape = {g_.at(pool.outputs[0].storage).elements(1)};
         s.bytes_per_sample = s.shape[0];
         s.window_taps = w.taps;
-        w.index = static_cast<storage_id>(g_.storages.size());
+        w.index = storage_id(g_.storages.size());
         g_.storages.push_back(std::move(s));
-        g_.ops[static_cast<std::size_t>(w.pool)].optional_outputs.push_back(w.index);
+        g_.ops[w.pool].optional_outputs.push_back(w.index);
       }
       stash_alternative from_window{"from_window", {}, 0.0};
       for (const stash_read& other : o.alternatives[0].reads)
         from_window.reads.push_back(other.storage == r.storage ? stash_read{w.index, need::window, {w.index}}
                                                                : other);
-      g_.ops[static_cast<std::size_t>(id)].alternatives.push_back(std::move(from_window));
+      g_.ops[id].alternatives.push_back(std::move(from_window));
       return;
     }
   }
@@ -273,14 +273,14 @@ class builder {
     s.shape = {l.bytes / static_cast<std::int64_t>(size_of(s.type))};
     (is_fixed(role) ? s.fixed_bytes : s.bytes_per_sample) = l.bytes;
     g_.storages.push_back(std::move(s));
-    return static_cast<storage_id>(g_.storages.size() - 1);
+    return storage_id(g_.storages.size() - 1);
   }
 
   /// A map is as dense as what its last writer leaves.
   void set_densities() {
     for (std::size_t i = 0; i < forward_.size(); ++i) {
-      if (forward_[i] < 0 || last_writer_[i] < 0) continue;
-      storage& s = g_.storages[static_cast<std::size_t>(forward_[i])];
+      if (!forward_[i].valid() || !last_writer_[i].valid()) continue;
+      storage& s = g_.storages[forward_[i]];
       const op& writer = g_.op_at(last_writer_[i]);
       if (writer.outputs.empty() || writer.outputs[0].storage != forward_[i]) continue;
       const auto node = writer_of_.find(forward_[i]);

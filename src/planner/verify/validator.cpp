@@ -151,9 +151,9 @@ std::optional<std::int64_t> kept_bytes(const stash_choice& c, const storage& s, 
 }
 
 const stash_alternative* chosen_alternative(const plan& p, op_id op) noexcept {
-  const std::vector<stash_alternative>& offered = at(p.network.ops, op).alternatives;
-  const std::int32_t chosen = at(p.alternative, op);
-  return in_range(chosen, offered) ? &at(offered, chosen) : nullptr;
+  const alternative_list& offered = p.network.ops[op].alternatives;
+  const std::int32_t chosen = p.alternative[op];
+  return offered.contains(chosen) ? &offered[chosen] : nullptr;
 }
 
 }  // namespace validation

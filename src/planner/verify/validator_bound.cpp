@@ -30,11 +30,12 @@ bool differ(double reported, double own) {
 
 class bound_checker {
  public:
-  bound_checker(const plan& p, finding_list& found) : p_(p), g_(p.network), m_(*p.model), found_(found) {}
+  bound_checker(const plan& p, finding_list& found)
+      : p_(p), g_(p.network), m_(*p.model), times_(time_model_of(m_)), found_(found) {}
 
   double run() {
     for (const op& o : g_.ops) {
-      const double ms = op_time(g_, o, m_);
+      const double ms = times_->op_time(g_, o);
       if (!(ms >= 0.0 && ms <= 1e12)) {
         found_.add(plan_fault::bad_bound, "op {}: {} ms by the model", o.name, ms);
         return 0.0;
@@ -77,8 +78,8 @@ class bound_checker {
   double prove(double limit) {
     const std::size_t ticks = g_.ops.empty() ? 0 : 2 * g_.ops.size() - 1;
     std::vector<double> op_ms(ticks, 0.0);
-    for (std::size_t i = 0; i < g_.ops.size(); ++i)
-      op_ms[2 * i] = op_time(g_, g_.ops[i], m_);
+    for (const op_id i : g_.ops.ids())
+      op_ms[position_of(tick_of(i))] = times_->op_time(g_, g_.ops[i]);
     const legal_set legal(p_);
     const std::vector<std::int64_t> fixed_sums = fixed_bytes(g_, legal, ticks);
     const std::vector<double> fixed(fixed_sums.begin(), fixed_sums.end());
@@ -90,8 +91,7 @@ class bound_checker {
     for (const choice_group& c : groups_of(g_, legal)) {
       const group_cost cost = cheapest(p_, legal, prices, c, budget);
       if (!cost.legal) {
-        found_.add(plan_fault::bad_bound, "storage {}: no form is legal",
-                   at(g_.storages, c.storages[0]).name);
+        found_.add(plan_fault::bad_bound, "storage {}: no form is legal", g_.storages[c.storages[0]].name);
         return 0.0;
       }
       priced += cost.priced;
@@ -112,6 +112,7 @@ class bound_checker {
   const plan& p_;
   const graph& g_;
   const machine& m_;
+  const std::unique_ptr<const time_model> times_;
   finding_list& found_;
   double all_ms_ = 0.0;
 };
@@ -126,7 +127,7 @@ double check_bound(const plan& p, finding_list& found) {
     found.add(plan_fault::bad_bound, "times without the model that they are of");
     return 0.0;
   }
-  if (!model_is_sane(*p.model)) {
+  if (!time_model_of(*p.model)->is_sane()) {
     found.add(plan_fault::bad_bound, "model: rates or shares out of range");
     return 0.0;
   }

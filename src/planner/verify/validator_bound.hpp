@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -27,22 +28,42 @@ inline constexpr std::size_t most_ops = std::size_t{1} << 29;
 
 /// Time is counted in ticks: 2t while op t runs, 2t + 1 between ops t and t + 1.
 constexpr std::int32_t tick_of(op_id t) noexcept {
-  return 2 * t;
+  return 2 * t.number();
 }
 
 // ---- validator_bound_model.cpp: how long things take ---------------------------------------------------
 
-/// Whether every number of the model can be worked with.
-bool model_is_sane(const machine& m) noexcept;
+/// Times by the model of a machine, which it refers to.
+class time_model {
+ public:
+  explicit time_model(const machine& m) noexcept : m_(m) {}
+  virtual ~time_model() = default;
 
-/// ms of an op, without what the chosen alternative adds.
-double op_time(const graph& g, const op& o, const machine& m);
+  /// Whether every number of the model can be worked with.
+  virtual bool is_sane() const noexcept;
+  /// ms of an op, without what the chosen alternative adds.
+  virtual double op_time(const graph& g, const op& o) const = 0;
+  /// ms that an alternative adds to its op.
+  virtual double alternative_time(const stash_alternative& a) const = 0;
+  /// ms of an encoder or a decoder that passes over so many dense and stored bytes.
+  virtual double codec_time(encoding_kind kind, std::int64_t dense, std::int64_t stored) const = 0;
+  /// Whether maps are cast or kept as they are, and nothing else, wherever that serves all readers.
+  virtual bool casts_only() const noexcept = 0;
 
-/// ms that an alternative adds to its op.
-double alternative_time(const stash_alternative& a, const machine& m);
+ protected:
+  const machine& m_;
+};
 
-/// ms of an encoder or a decoder that passes over so many dense and stored bytes.
-double codec_time(encoding_kind kind, std::int64_t dense, std::int64_t stored, const machine& m);
+std::unique_ptr<const time_model> time_model_of(const machine& m);
+/// Its two kinds.
+std::unique_ptr<const time_model> roofline_times(const machine& m);
+std::unique_ptr<const time_model> pinned_times(const machine& m);
+
+/// For both: bytes of operands, and the products of a convolution or dense layer.
+double bytes_of(const graph& g, const tensor_ref& ref);
+double bytes_of(const graph& g, const std::vector<storage_id>& whole);
+double bytes_of(const graph& g, const std::vector<tensor_ref>& refs);
+double products(const graph& g, const op& o);
 
 // ---- validator_bound_prices.cpp: what a certificate says -----------------------------------------------
 
@@ -86,23 +107,26 @@ class tick_prices {
   std::size_t steps_ = 0;
   std::vector<double> sent_, fetched_, deadline_, host_, compute_, out_, in_, both_out_, both_in_, begin_,
       end_, inner_;
-  std::vector<std::int32_t> fullest_;     ///< per step: the tick with most fixed bytes, -1 in a wait
-  std::vector<sum_t> held_, waited_;      ///< sums over ticks, and over the waits before them
-  std::vector<double> work_;              ///< per tick
-  std::vector<sum_t> released_, needed_;  ///< per tick: of a byte released after it, needed at it
+  std::vector<std::int32_t> fullest_;             ///< per step: the tick with most fixed bytes, -1 in a wait
+  id_vector<std::int32_t, sum_t> held_, waited_;  ///< sums over ticks, and over the waits before them
+  id_vector<std::int32_t, double> work_;          ///< per tick
+  id_vector<std::int32_t, sum_t> released_, needed_;  ///< per tick: of a byte released after it, needed at it
 };
 
 // ---- validator_bound_forms.cpp: what is legal ----------------------------------------------------------
+
+/// The place of a storage in its group of choices.
+using local_storage = std::int32_t;
 
 /// A way to keep a storage.
 struct legal_form {
   stash_kind kind = stash_kind::none;
   encoding stored;
-  std::int64_t kept = 0;              ///< rounded up to the alignment of buffers
-  double overflow = 0.0;              ///< bytes of the overflow arena that are there for it
-  bool gated = false;                 ///< its mask sets zeros in what is computed again
-  const recipe* again = nullptr;      ///< by which it is computed again
-  std::vector<std::int32_t> sources;  ///< its sources, counted as in the group of choices
+  std::int64_t kept = 0;               ///< rounded up to the alignment of buffers
+  double overflow = 0.0;               ///< bytes of the overflow arena that are there for it
+  bool gated = false;                  ///< its mask sets zeros in what is computed again
+  const recipe* again = nullptr;       ///< by which it is computed again
+  std::vector<local_storage> sources;  ///< its sources, counted as in the group of choices
   bool stores() const noexcept {
     return kind == stash_kind::encoded ||
            (kind == stash_kind::recompute && stored.kind != encoding_kind::shape_only);
@@ -111,7 +135,7 @@ struct legal_form {
 
 /// When a storage is an operand of ops.
 struct dense_life {
-  op_id first = -1, last_forward = -1, last = -1;
+  op_id first = no_id, last_forward = no_id, last = no_id;
 };
 
 /// What the forms of a recipe's sources have in common.
@@ -143,17 +167,15 @@ class legal_set {
   /// Whether kept forms may be on the host for a while.
   bool moves() const noexcept { return moves_; }
   /// Storages that some alternative reads; their choices are what a plan decides.
-  bool stashed(storage_id s) const { return stashed_[static_cast<std::size_t>(s)] != 0; }
-  const dense_life& life(storage_id s) const { return lives_[static_cast<std::size_t>(s)]; }
+  bool stashed(storage_id s) const { return stashed_[s] != 0; }
+  const dense_life& life(storage_id s) const { return lives_[s]; }
   /// Numbers of the recipes that compute the storage again from stashed ones.
-  const std::vector<std::int32_t>& recipes(storage_id s) const {
-    return recipes_of_[static_cast<std::size_t>(s)];
-  }
+  const std::vector<recipe_id>& recipes(storage_id s) const { return recipes_of_[s]; }
   /// Alternatives of the op that the policy allows.
   std::vector<std::int32_t> alternatives(op_id t) const;
-  /// All forms that could serve somebody, `none` first. `pinned_forms`: only what a pinned machine knows.
+  /// All forms that could serve somebody, `none` first. `casts_only`: as in time_model.
   /// `margin`: of slots, on top of the density.
-  std::vector<legal_form> forms(storage_id id, bool pinned_forms, double margin) const;
+  std::vector<legal_form> forms(storage_id id, bool casts_only, double margin) const;
   /// `sources`: of the recipe of a form that is computed again.
   static access read(const op& o, const stash_read& r, const legal_form& f, const source_forms& sources);
   /// Whether it may be on the host for a while if it is kept in so many bytes.
@@ -169,9 +191,9 @@ class legal_set {
   const plan& p_;
   const graph& g_;
   bool moves_ = false;
-  std::vector<char> stashed_, stays_, fine_, signs_, ranges_;
-  std::vector<dense_life> lives_;
-  std::vector<std::vector<std::int32_t>> recipes_of_;
+  id_vector<storage_id, char> stashed_, stays_, fine_, signs_, ranges_;
+  id_vector<storage_id, dense_life> lives_;
+  id_vector<storage_id, std::vector<recipe_id>> recipes_of_;
 };
 
 // ---- validator_configurations.cpp: all ways to keep storages that depend on each other ------------------
@@ -186,7 +208,7 @@ std::vector<choice_group> groups_of(const graph& g, const legal_set& legal);
 /// One way to keep a group: the alternative that each op takes, and the form of each storage.
 struct configuration {
   std::vector<std::int32_t> picked;
-  std::vector<const legal_form*> form;
+  id_vector<local_storage, const legal_form*> form;
 };
 
 source_forms sources_in(const configuration& x, const legal_form& f);
@@ -195,18 +217,19 @@ source_forms sources_in(const configuration& x, const legal_form& f);
 class group_choices {
  public:
   struct local_read {
-    std::int32_t storage;
+    local_storage storage;
     const stash_read* read;
   };
 
-  /// `pinned_forms`, `margin`: see legal_set::forms().
-  group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool pinned_forms,
+  /// `casts_only`, `margin`: see legal_set::forms().
+  group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool casts_only,
                 double margin);
 
-  std::vector<std::vector<std::int32_t>> sources;           ///< per storage: of all its recipes
-  std::vector<std::vector<legal_form>> forms;               ///< per storage
-  std::vector<std::vector<std::int32_t>> alternatives;      ///< per op: those that are allowed
-  std::vector<std::vector<std::vector<local_read>>> reads;  ///< per op and alternative: those of the group
+  id_vector<local_storage, std::vector<local_storage>> sources;  ///< per storage: of all its recipes
+  id_vector<local_storage, std::vector<legal_form>> forms;
+  id_vector<std::int32_t, std::vector<std::int32_t>> alternatives;  ///< per op: those that are allowed
+  std::vector<id_vector<std::int32_t, std::vector<local_read>>>
+      reads;  ///< per op and alternative: those of the group
 
   /// Whether the form serves a read of the i-th op, if what it is computed from is there.
   bool may_serve(std::size_t i, const stash_read& r, const legal_form& f) const;
@@ -219,7 +242,8 @@ class group_choices {
  private:
   template <class Visit>
   void each_pick(Visit visit) const;
-  std::vector<std::vector<const legal_form*>> possible(const std::vector<std::int32_t>& picked) const;
+  id_vector<local_storage, std::vector<const legal_form*>> possible(
+      const std::vector<std::int32_t>& picked) const;
 
   std::vector<const op*> ops_;
 };

@@ -153,11 +153,11 @@ legal_set::legal_set(const plan& p)
       lives_(g_.storages.size()),
       recipes_of_(g_.storages.size()) {
   moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
-  op_id number = -1;
+  op_id number = no_id;
   for (const op& o : g_.ops) {
     const auto use = [&, t = ++number](storage_id s) {
-      dense_life& l = lives_[static_cast<std::size_t>(s)];
-      if (l.first < 0) l.first = t;
+      dense_life& l = lives_[s];
+      if (!l.first.valid()) l.first = t;
       if (o.stage == op_stage::forward) l.last_forward = t;
       l.last = t;
     };
@@ -169,26 +169,25 @@ legal_set::legal_set(const plan& p)
       use(s);
     for (const stash_alternative& a : o.alternatives) {
       for (const stash_read& r : a.reads) {
-        stashed_[static_cast<std::size_t>(r.storage)] = 1;
-        if (r.what == need::fine_value) fine_[static_cast<std::size_t>(r.storage)] = 1;
-        if (r.what == need::sign) signs_[static_cast<std::size_t>(r.storage)] = 1;
-        if (r.what == need::range) ranges_[static_cast<std::size_t>(r.storage)] = 1;
+        stashed_[r.storage] = 1;
+        if (r.what == need::fine_value) fine_[r.storage] = 1;
+        if (r.what == need::sign) signs_[r.storage] = 1;
+        if (r.what == need::range) ranges_[r.storage] = 1;
       }
     }
   }
-  for (std::size_t i = 0; i < g_.recipes.size(); ++i) {
+  for (const recipe_id i : g_.recipes.ids()) {
     const recipe& r = g_.recipes[i];
     const bool kept =
         std::all_of(r.sources.begin(), r.sources.end(), [this](storage_id s) { return stashed(s); });
-    if (stashed(r.target) && kept)
-      recipes_of_[static_cast<std::size_t>(r.target)].push_back(static_cast<std::int32_t>(i));
+    if (stashed(r.target) && kept) recipes_of_[r.target].push_back(i);
   }
-  for (std::size_t s = 0; s < g_.storages.size(); ++s)
+  for (const storage_id s : g_.storages.ids())
     stays_[s] = rules_allow(p.tensors, g_.storages[s].name, "swap") ? 0 : 1;
 }
 
 std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
-  const op& o = at(g_.ops, t);
+  const op& o = g_.ops[t];
   std::vector<std::int32_t> list;
   for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
     const std::string& form = o.alternatives[a].form;
@@ -210,15 +209,15 @@ std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
 }
 
 bool legal_set::value_format_allowed(storage_id s, value_format f) const {
-  return policy_allows_values(p_, f) || (at(fine_, s) != 0 && stands_for_narrower(p_, f));
+  return policy_allows_values(p_, f) || (fine_[s] != 0 && stands_for_narrower(p_, f));
 }
 
 bool legal_set::gates(const recipe& r) const {
-  return r.ops.size() == 1 && at(g_.ops, r.ops[0]).kind == op_kind::batch_norm;
+  return r.ops.size() == 1 && g_.ops[r.ops[0]].kind == op_kind::batch_norm;
 }
 
-std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, double margin) const {
-  const storage& s = at(g_.storages, id);
+std::vector<legal_form> legal_set::forms(storage_id id, bool casts_only, double margin) const {
+  const storage& s = g_.storages[id];
   const std::int64_t n = elements_of(s, g_.batch);
   const double density = s.density * (1.0 + margin);
   const auto bytes_of = [&](const encoding& e) -> std::int64_t {
@@ -240,7 +239,7 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
   const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
   if (is_input || keeps_dense(p_.chosen_policy)) return list;
   const auto add = [&](const encoding& e) {
-    if (pinned_forms && e.kind != encoding_kind::cast) return;
+    if (casts_only && e.kind != encoding_kind::cast) return;
     const std::int64_t bytes = bytes_of(e);
     if (bytes < 0 || bytes > largest_size || !allowed(s, to_string(e))) return;
     legal_form f;
@@ -289,12 +288,12 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
       if (value_format_allowed(id, f.format)) add_values(f.format);
     }
   }
-  if (pinned_forms || !allowed(s, "recompute")) return list;
-  for (const std::int32_t number : recipes(id)) {
+  if (casts_only || !allowed(s, "recompute")) return list;
+  for (const recipe_id number : recipes(id)) {
     legal_form form;
     form.kind = stash_kind::recompute;
     form.stored.kind = encoding_kind::shape_only;
-    form.again = &at(g_.recipes, number);
+    form.again = &g_.recipes[number];
     form.gated = gates(*form.again);
     list.push_back(form);
     const auto add_masked = [&](const encoding& e) {
@@ -303,9 +302,9 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
       masked.kept = round_up(std::max<std::int64_t>(0, bytes_of(e)));
       list.push_back(masked);
     };
-    const bool answers = at(g_.ops, form.again->ops.back()).kind != op_kind::batch_norm;
-    if (!integers && (form.gated || (answers && at(signs_, id) != 0))) add_masked(mask);
-    if (!integers && answers && at(ranges_, id) != 0) add_masked(range);
+    const bool answers = g_.ops[form.again->ops.back()].kind != op_kind::batch_norm;
+    if (!integers && (form.gated || (answers && signs_[id] != 0))) add_masked(mask);
+    if (!integers && answers && ranges_[id] != 0) add_masked(range);
   }
   return list;
 }
@@ -350,11 +349,11 @@ access legal_set::read(const op& o, const stash_read& r, const legal_form& f, co
 }
 
 bool legal_set::movable(storage_id id, std::int64_t kept) const {
-  const storage_role role = at(g_.storages, id).role;
+  const storage_role role = g_.storages[id].role;
   return moves_ && p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0 &&
          (role == storage_role::feature_map || role == storage_role::auxiliary ||
           role == storage_role::image) &&
-         at(stays_, id) == 0 && kept > 0 && kept >= p_.smallest_swap;
+         stays_[id] == 0 && kept > 0 && kept >= p_.smallest_swap;
 }
 
 }  // namespace stash::planner::validation

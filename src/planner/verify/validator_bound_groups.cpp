@@ -18,34 +18,31 @@ constexpr double most_configurations = 20000;
 // Entries of one table of the elimination.
 constexpr std::size_t largest_table = std::size_t{1} << 18;
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // A function of a few choices.
 struct factor {
   std::vector<std::size_t> variables;  // ascending
   std::vector<double> table;           // the first variable changes slowest
 };
 
+// One class: exact costs and bounds from below price the same lives under the same certificate.
 class group {
  public:
   group(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c)
       : g_(p.network),
-        m_(*p.model),
+        times_(time_model_of(*p.model)),
         margin_(p.slot_margin),
         legal_(legal),
         prices_(prices),
         c_(c),
-        choices_(g_, legal, c, m_.pinned, margin_) {
+        choices_(g_, legal, c, times_->casts_only(), margin_) {
     for (const storage_id s : c.storages)
-      dense_.push_back(round_up(at(g_.storages, s).bytes(g_.batch)));
+      dense_.push_back(round_up(g_.storages[s].bytes(g_.batch)));
   }
 
   group_cost run(std::int64_t& budget) {
     group_cost result = search(budget);
-    // A pinned machine knows no codes; what only a code can serve keeps all its forms.
-    if (!result.legal && m_.pinned) {
+    // What only a code can serve keeps all its forms.
+    if (!result.legal && times_->casts_only()) {
       choices_ = group_choices(g_, legal_, c_, false, margin_);
       result = search(budget);
     }
@@ -61,7 +58,7 @@ class group {
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
       for (const auto& reads : choices_.reads[i]) {
         for (const local_read& r : reads)
-          result.most_bytes += static_cast<double>(dense_[index(r.storage)]);
+          result.most_bytes += static_cast<double>(dense_[r.storage]);
       }
     }
     return result;
@@ -71,10 +68,10 @@ class group {
   using local_read = group_choices::local_read;
   // Ops that read a kept form.
   struct life {
-    op_id first = -1, last = -1;
+    op_id first = no_id, last = no_id;
     bool decoded_last = false;
     void add(op_id t, bool decoded) {
-      if (first < 0) first = t;
+      if (!first.valid()) first = t;
       decoded_last = decoded || (last == t && decoded_last);
       last = t;
     }
@@ -92,31 +89,31 @@ class group {
     c.work += ms;
   }
   void decode(cost& c, std::size_t k, const legal_form& f, op_id t) const {
-    work(c, tick_of(t) - 1, codec_time(f.stored.kind, dense_[k], f.kept, m_));
+    work(c, tick_of(t) - 1, times_->codec_time(f.stored.kind, dense_[k], f.kept));
   }
   void hold_dense(cost& c, std::size_t k, op_id t) const {
     c.priced += static_cast<sum_t>(dense_[k]) * prices_.hold(tick_of(t) - 1, tick_of(t));
   }
-  void run_again(cost& c, op_id o, op_id t) const { work(c, tick_of(t) - 1, op_time(g_, at(g_.ops, o), m_)); }
+  void run_again(cost& c, op_id o, op_id t) const { work(c, tick_of(t) - 1, times_->op_time(g_, g_.ops[o])); }
 
   // The dense life in the forward stage, and the encoder.
   void forward(cost& c, std::size_t k, const legal_form& f, bool read) const {
     const storage_id s = c_.storages[k];
-    const storage_role role = at(g_.storages, s).role;
+    const storage_role role = g_.storages[s].role;
     const dense_life& l = legal_.life(s);
-    if (role == storage_role::image || role == storage_role::auxiliary || l.last_forward < 0) return;
+    if (role == storage_role::image || role == storage_role::auxiliary || !l.last_forward.valid()) return;
     c.priced += static_cast<sum_t>(dense_[k]) * prices_.hold(tick_of(l.first), tick_of(l.last_forward));
     if (read && f.stores())
-      work(c, tick_of(l.last_forward) + 1, codec_time(f.stored.kind, dense_[k], f.kept, m_));
+      work(c, tick_of(l.last_forward) + 1, times_->codec_time(f.stored.kind, dense_[k], f.kept));
   }
 
   // The kept form, on the device or for a while on the host.
   sum_t keep(std::size_t k, const legal_form& f, const life& reads) const {
-    if (f.kept == 0 || reads.first < 0) return 0.0L;
+    if (f.kept == 0 || !reads.first.valid()) return 0.0L;
     const storage_id s = c_.storages[k];
-    const storage_role role = at(g_.storages, s).role;
+    const storage_role role = g_.storages[s].role;
     const dense_life& l = legal_.life(s);
-    const std::int32_t released = l.last_forward < 0 ? -1 : tick_of(l.last_forward) + 1;
+    const std::int32_t released = !l.last_forward.valid() ? -1 : tick_of(l.last_forward) + 1;
     std::int32_t first = std::max(released, 0);
     if (role == storage_role::image) first = 0;
     if (role == storage_role::auxiliary) first = std::max(tick_of(l.first), 0);
@@ -159,17 +156,17 @@ class group {
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
       const std::int32_t number = x.picked[i];
       if (alternatives_of(i) > 1)
-        work(c, tick_of(c_.ops[i]), alternative_time(at(at(g_.ops, c_.ops[i]).alternatives, number), m_));
-      if (!evaluate_reads(i, choices_.reads[i][index(number)], x, c)) return false;
+        work(c, tick_of(c_.ops[i]), times_->alternative_time(g_.ops[c_.ops[i]].alternatives[number]));
+      if (!evaluate_reads(i, choices_.reads[i][number], x, c)) return false;
     }
     for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
-      forward(c, k, *x.form[k], lives_[k].first >= 0);
+      forward(c, k, *x.form[k], lives_[k].first.valid());
       c.priced += keep(k, *x.form[k], lives_[k]);
     }
     return true;
   }
 
-  std::size_t alternatives_of(std::size_t i) const { return at(g_.ops, c_.ops[i]).alternatives.size(); }
+  std::size_t alternatives_of(std::size_t i) const { return g_.ops[c_.ops[i]].alternatives.size(); }
 
   bool evaluate_reads(std::size_t i, const std::vector<local_read>& reads, const configuration& x, cost& c) {
     const op_id t = c_.ops[i];
@@ -180,12 +177,12 @@ class group {
     };
     const auto reads_it = [&](std::size_t k) {
       return std::any_of(reads.begin(), reads.end(),
-                         [k](const local_read& r) { return index(r.storage) == k; });
+                         [k](const local_read& r) { return position_of(r.storage) == k; });
     };
     for (const local_read& r : reads) {
-      const std::size_t k = index(r.storage);
+      const std::size_t k = position_of(r.storage);
       const legal_form& form = *x.form[k];
-      switch (legal_set::read(at(g_.ops, t), *r.read, form, sources_in(x, form))) {
+      switch (legal_set::read(g_.ops[t], *r.read, form, sources_in(x, form))) {
         case access::illegal:
           return false;
         case access::direct:
@@ -209,7 +206,7 @@ class group {
             run_again(c, o, t);
           }
           for (const std::int32_t from : form.sources) {
-            const std::size_t s = index(from);
+            const std::size_t s = position_of(from);
             const legal_form& source = *x.form[s];
             lives_[s].add(t, source.kind != stash_kind::raw);
             if (source.kind == stash_kind::raw || decoded_already(s)) continue;
@@ -247,17 +244,17 @@ class group {
     for (const std::size_t size : sizes_)
       result.legal = result.legal && size > 0;
     for (const op_id t : c_.ops) {
-      for (const stash_alternative& a : at(g_.ops, t).alternatives)
-        result.most_work += alternative_time(a, m_);
+      for (const stash_alternative& a : g_.ops[t].alternatives)
+        result.most_work += times_->alternative_time(a);
     }
     return result;
   }
 
   bool always_read(std::size_t i, std::size_t k) const {
     return std::all_of(choices_.alternatives[i].begin(), choices_.alternatives[i].end(), [&](std::int32_t a) {
-      const std::vector<local_read>& reads = choices_.reads[i][index(a)];
+      const std::vector<local_read>& reads = choices_.reads[i][a];
       return std::any_of(reads.begin(), reads.end(),
-                         [k](const local_read& r) { return index(r.storage) == k; });
+                         [k](const local_read& r) { return position_of(r.storage) == k; });
     });
   }
   // Whether some recipe computes `target` from `k`.
@@ -271,7 +268,7 @@ class group {
     return std::any_of(choices_.reads[i].begin(), choices_.reads[i].end(),
                        [&](const std::vector<local_read>& reads) {
                          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-                           return index(r.storage) == k || is_source(k, index(r.storage));
+                           return position_of(r.storage) == k || is_source(k, position_of(r.storage));
                          });
                        });
   }
@@ -280,8 +277,8 @@ class group {
     return std::any_of(choices_.reads[i].begin(), choices_.reads[i].end(),
                        [&](const std::vector<local_read>& reads) {
                          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-                           if (index(r.storage) != k) return is_source(k, index(r.storage));
-                           return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, {}) == access::decoded;
+                           if (position_of(r.storage) != k) return is_source(k, position_of(r.storage));
+                           return legal_set::read(g_.ops[c_.ops[i]], *r.read, f, {}) == access::decoded;
                          });
                        });
   }
@@ -299,8 +296,8 @@ class group {
         alone = std::min(alone, keep(k, f, single));
       }
       cost c;
-      forward(c, k, f, certain.first >= 0);
-      c.priced += certain.first >= 0 ? keep(k, f, certain) : alone;
+      forward(c, k, f, certain.first.valid());
+      c.priced += certain.first.valid() ? keep(k, f, certain) : alone;
       own.table.push_back(static_cast<double>(c.priced));
     }
     factors_.push_back(std::move(own));
@@ -312,15 +309,14 @@ class group {
     factor own{{variable}, {}};
     for (const std::int32_t a : choices_.alternatives[i]) {
       cost c;
-      if (alternatives_of(i) > 1)
-        work(c, tick_of(t), alternative_time(at(at(g_.ops, t).alternatives, a), m_));
+      if (alternatives_of(i) > 1) work(c, tick_of(t), times_->alternative_time(g_.ops[t].alternatives[a]));
       own.table.push_back(static_cast<double>(c.priced));
     }
     factors_.push_back(std::move(own));
     std::vector<std::size_t> read;
     for (const auto& reads : choices_.reads[i]) {
       for (const local_read& r : reads)
-        read.push_back(index(r.storage));
+        read.push_back(position_of(r.storage));
     }
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
@@ -335,7 +331,7 @@ class group {
     factor f;
     f.variables = {k, choices_.forms.size() + i};
     for (const std::int32_t s : sources)
-      f.variables.push_back(index(s));
+      f.variables.push_back(position_of(s));
     std::sort(f.variables.begin(), f.variables.end());
     if (entries_of(f) > largest_table) {
       f.variables = {k, choices_.forms.size() + i};
@@ -372,18 +368,18 @@ class group {
   double read_cost(std::size_t i, std::size_t k, std::int32_t a, const legal_form& f,
                    const ValueOf& value_of) const {
     const op_id t = c_.ops[i];
-    const std::vector<local_read>& reads = choices_.reads[i][index(a)];
+    const std::vector<local_read>& reads = choices_.reads[i][a];
     const auto form_of = [&](std::int32_t s) -> const legal_form* {
-      const std::optional<std::size_t> number = value_of(index(s));
-      return number ? &choices_.forms[index(s)][*number] : nullptr;
+      const std::optional<std::size_t> number = value_of(position_of(s));
+      return number ? &choices_.forms[s][*number] : nullptr;
     };
     source_forms sources;
     for (const std::int32_t s : f.sources)
       if (const legal_form* const form = form_of(s); form != nullptr) sources.add(*form);
     bool decoded = false, recomputed = false;
     for (const local_read& r : reads) {
-      if (index(r.storage) != k) continue;
-      const access how = legal_set::read(at(g_.ops, t), *r.read, f, sources);
+      if (position_of(r.storage) != k) continue;
+      const access how = legal_set::read(g_.ops[t], *r.read, f, sources);
       if (how == access::illegal) return impossible;
       decoded = decoded || how == access::decoded;
       recomputed = recomputed || how == access::recomputed;
@@ -400,7 +396,7 @@ class group {
       for (const std::int32_t s : f.sources) {
         const legal_form* const form = form_of(s);
         if (form != nullptr && form->kind == stash_kind::encoded && pays_for(s, k, reads))
-          decode(c, index(s), *form, t);
+          decode(c, position_of(s), *form, t);
       }
     }
     return static_cast<double>(c.priced);
@@ -409,12 +405,12 @@ class group {
   // Others that the op reads may need the decoded source too, and so may the op: only the first is charged.
   bool pays_for(std::int32_t source, std::size_t k, const std::vector<local_read>& reads) const {
     const auto needs_it = [&](const local_read& r) {
-      return r.storage == source || is_source(index(source), index(r.storage));
+      return r.storage == source || is_source(position_of(source), position_of(r.storage));
     };
     const auto first = std::find_if(reads.begin(), reads.end(), needs_it);
     const bool read_itself =
         std::any_of(reads.begin(), reads.end(), [&](const local_read& r) { return r.storage == source; });
-    return !read_itself && index(first->storage) == k;
+    return !read_itself && position_of(first->storage) == k;
   }
 
   // The least sum of all factors over all values of the variables, or less: a bucket whose table would be too
@@ -543,13 +539,13 @@ class group {
   }
 
   const graph& g_;
-  const machine& m_;
+  const std::unique_ptr<const time_model> times_;
   double margin_;
   const legal_set& legal_;
   const tick_prices& prices_;
   const choice_group& c_;
   group_choices choices_;
-  std::vector<std::int64_t> dense_;
+  id_vector<std::int32_t, std::int64_t> dense_;
   std::vector<life> lives_;  // of the configuration at hand
   std::vector<std::size_t> decoded_;
   std::vector<op_id> run_again_;    // for the op at hand

@@ -17,10 +17,6 @@ constexpr double largest_price = 1e12;
 // What follows from the choices: the checker needs no price for it.
 constexpr std::array<std::string_view, 3> implied{"held", "released", "needed"};
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 }  // namespace
 
 std::vector<double>* tick_prices::list_of(std::string_view name, int& sign) {
@@ -55,7 +51,7 @@ tick_prices::tick_prices(const bound_certificate& c, const machine& m, bool move
   if (first_tick_.empty()) {
     readable_ = c.prices.empty();
   } else {
-    readable_ = first_tick_.front() == 0 && index(first_tick_.back()) == ticks &&
+    readable_ = first_tick_.front() == 0 && position_of(first_tick_.back()) == ticks &&
                 std::is_sorted(first_tick_.begin(), first_tick_.end());
   }
   if (!readable_) {
@@ -85,7 +81,7 @@ void tick_prices::read(const bound_certificate& c, finding_list& found) {
       return;
     }
     for (const auto& [step, price] : r.list) {
-      if (step < 0 || index(step) >= steps_ || !(std::abs(price) <= largest_price)) {
+      if (step < 0 || position_of(step) >= steps_ || !(std::abs(price) <= largest_price)) {
         found.add(plan_fault::bad_bound, "certificate: {}: a price of {} for step {} of {}", r.row, price,
                   step, steps_);
         readable_ = false;
@@ -94,7 +90,7 @@ void tick_prices::read(const bound_certificate& c, finding_list& found) {
       if (list == nullptr) continue;
       list->resize(steps_ + 1, 0.0);
       // Of two prices for one step the last counts. A price of the wrong sign says nothing.
-      (*list)[index(step)] = sign < 0 ? std::min(price, 0.0) : std::max(price, 0.0);
+      (*list)[position_of(step)] = sign < 0 ? std::min(price, 0.0) : std::max(price, 0.0);
     }
   }
   if (linked_) return;
@@ -104,12 +100,12 @@ void tick_prices::read(const bound_certificate& c, finding_list& found) {
 
 void tick_prices::spread() {
   const std::size_t ticks = fixed_.size();
-  std::vector<sum_t> held(ticks, 0.0L), waited(ticks + 1, 0.0L);
+  id_vector<std::int32_t, sum_t> held(ticks, 0.0L), waited(ticks + 1, 0.0L);
   work_.assign(ticks, 0.0);
   fullest_.assign(steps_, -1);
   std::vector<sum_t> sent_from(ticks + 1, 0.0L), due_from(ticks + 1, 0.0L);
   for (std::size_t k = 0; k < steps_; ++k) {
-    const std::size_t first = index(first_tick_[k]), end = index(first_tick_[k + 1]);
+    const std::size_t first = position_of(first_tick_[k]), end = position_of(first_tick_[k + 1]);
     const double begin_price = -at(begin_, k), end_price = -at(end_, k), inner_price = -at(inner_, k);
     const bool wait = first == end, wait_before = k > 0 && first_tick_[k - 1] == first_tick_[k];
     const bool wait_after = k + 2 < first_tick_.size() && first_tick_[k + 2] == first_tick_[k + 1];
@@ -121,7 +117,7 @@ void tick_prices::spread() {
       fullest_[k] = static_cast<std::int32_t>(most - fixed_.begin());
       held[first] += begin_price;
       held[end - 1] += end_price;
-      held[index(fullest_[k])] += inner_price;
+      held[fullest_[k]] += inner_price;
       for (std::size_t t = first; t < end; ++t)
         work_[t] = at(compute_, k);
     }
@@ -153,15 +149,15 @@ sum_t tick_prices::hold(std::int32_t first, std::int32_t last) const {
   first = std::max(first, 0);
   last = std::min(last, ticks - 1);
   if (first > last) return 0.0L;
-  return held_[index(last) + 1] - held_[index(first)] + waited_[index(last) + 1] - waited_[index(first) + 1];
+  return held_[last + 1] - held_[first] + waited_[last + 1] - waited_[first + 1];
 }
 
 sum_t tick_prices::move(std::int32_t released, std::int32_t needed) const {
-  return released_[index(released)] + needed_[index(needed)];
+  return released_[released] + needed_[needed];
 }
 
 double tick_prices::work(std::int32_t tick) const {
-  return tick >= 0 && index(tick) < work_.size() ? work_[index(tick)] : 0.0;
+  return tick >= 0 && position_of(tick) < work_.size() ? work_[tick] : 0.0;
 }
 
 sum_t tick_prices::constant(double movable, double longest_ms) const {
@@ -170,7 +166,7 @@ sum_t tick_prices::constant(double movable, double longest_ms) const {
   std::vector<sum_t> sent(steps_), fetched(steps_);
   const auto limit = static_cast<sum_t>(limit_);
   for (std::size_t k = 0; k < steps_; ++k) {
-    const std::size_t first = index(first_tick_[k]), end = index(first_tick_[k + 1]);
+    const std::size_t first = position_of(first_tick_[k]), end = position_of(first_tick_[k + 1]);
     const bool wait = first == end;
     sum_t ms = 0.0L;
     for (std::size_t t = first; t < end; ++t)
@@ -180,7 +176,7 @@ sum_t tick_prices::constant(double movable, double longest_ms) const {
     bound += at(compute_, k) * ms;
     bound += at(begin_, k) * (limit - fixed(first));
     bound += at(end_, k) * (limit - fixed(end - 1));
-    bound += at(inner_, k) * (limit - fixed(wait ? first : index(fullest_[k])));
+    bound += at(inner_, k) * (limit - fixed(wait ? first : position_of(fullest_[k])));
     // How long a step takes: its ops at least; all steps together not more than any plan worth a look.
     const double rate = 1.0 - at(compute_, k) - at(out_, k) - at(in_, k) - at(both_out_, k) - at(both_in_, k);
     bound += rate * ms;

@@ -24,15 +24,15 @@ bool keeps_dense(policy p) {
 
 // The unencoded baseline reads dense maps only and asks no forward op for anything but dropout's mask.
 bool baseline_allows(const op& o, const stash_alternative& a) {
-  if (o.kind == op_kind::generic) return &a == o.alternatives.data();
+  if (o.kind == op_kind::generic) return &a == &o.alternatives.front();
   if (o.kind == op_kind::batch_norm_backward && o.attributes.fused_relu) return a.form == "from_x_and_y";
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
 }
 
 // The recipe that computes the storage again; null where the choice names none of its own.
 const recipe* recipe_for(const graph& g, storage_id target, const stash_choice& c) {
-  if (!in_range(c.recipe, g.recipes)) return nullptr;
-  const recipe& r = at(g.recipes, c.recipe);
+  if (!g.recipes.contains(c.recipe)) return nullptr;
+  const recipe& r = g.recipes[c.recipe];
   return r.target == target ? &r : nullptr;
 }
 
@@ -56,9 +56,9 @@ class choice_checker {
       : p_(p), g_(p.network), found_(found), copies_(g_.storages.size(), {0, 0, 0, 0}) {
     for (const step& s : p.steps) {
       if (s.kind < step_kind::copy_out || s.kind > step_kind::wait_in) continue;
-      if (!in_range(s.storage, g_.storages)) continue;
+      if (!g_.storages.contains(s.storage)) continue;
       const auto kind = static_cast<std::size_t>(s.kind) - static_cast<std::size_t>(step_kind::copy_out);
-      ++copies_[static_cast<std::size_t>(s.storage)][kind];
+      ++copies_[s.storage][kind];
     }
   }
 
@@ -68,20 +68,20 @@ class choice_checker {
                  static_cast<int>(p_.chosen_policy));
     }
     for (std::size_t i = 0; i < g_.storages.size() && !found_.full(); ++i) {
-      check_choice(static_cast<storage_id>(i));
+      check_choice(storage_id(i));
     }
     for (std::size_t i = 0; i < g_.ops.size() && !found_.full(); ++i) {
-      check_reads(static_cast<op_id>(i));
+      check_reads(op_id(i));
     }
   }
 
  private:
   void illegal(storage_id s, std::string_view why) {
-    found_.add(plan_fault::illegal_encoding, "storage {}: {}", at(g_.storages, s).name, why);
+    found_.add(plan_fault::illegal_encoding, "storage {}: {}", g_.storages[s].name, why);
   }
 
   void check_choice(storage_id s) {
-    const stash_choice& c = at(p_.choices, s);
+    const stash_choice& c = p_.choices[s];
     if (c.swapped) check_swapped(s, c);
     check_figures(s, c);
     switch (c.kind) {
@@ -113,7 +113,7 @@ class choice_checker {
 
   // Bytes before and after, and the density that they were computed with.
   void check_figures(storage_id s, const stash_choice& c) {
-    const storage& block = at(g_.storages, s);
+    const storage& block = g_.storages[s];
     const bool kept = c.kind != stash_kind::none;
     // What a forward op writes in addition to its outputs saves nothing: without the plan it would not be
     // there.
@@ -137,7 +137,7 @@ class choice_checker {
   }
 
   void check_swapped(storage_id s, const stash_choice& c) {
-    const storage_role role = at(g_.storages, s).role;
+    const storage_role role = g_.storages[s].role;
     if (role != storage_role::feature_map && role != storage_role::auxiliary && role != storage_role::image)
       illegal(s, "only maps and images are swapped");
     if (c.kind != stash_kind::raw && !stored_form(c)) illegal(s, "swapped, but nothing of it is kept");
@@ -147,21 +147,20 @@ class choice_checker {
     if (!p_.swap) illegal(s, "swapped in a plan that moves nothing");
     if (p_.model && !(p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0))
       illegal(s, "swapped on a machine without a link");
-    const std::optional<std::int64_t> kept = kept_bytes(c, at(g_.storages, s), g_.batch, p_.slot_margin);
+    const std::optional<std::int64_t> kept = kept_bytes(c, g_.storages[s], g_.batch, p_.slot_margin);
     if (kept && round_up(*kept) < p_.smallest_swap) illegal(s, "swapped, but smaller than what may move");
-    if (copies_[static_cast<std::size_t>(s)] != std::array{1, 1, 1, 1})
-      illegal(s, "swapped, but not copied to the host and back once");
+    if (copies_[s] != std::array{1, 1, 1, 1}) illegal(s, "swapped, but not copied to the host and back once");
   }
 
   // What the user says of this tensor.
   void check_rules(storage_id s, std::string_view form) {
-    const std::string& name = at(g_.storages, s).name;
+    const std::string& name = g_.storages[s].name;
     if (rules_allow(p_.tensors, name, form)) return;
     found_.add(plan_fault::illegal_encoding, "storage {}: the rules for tensors do not allow {}", name, form);
   }
 
   void check_encoded(storage_id s, const stash_choice& c) {
-    const storage& block = at(g_.storages, s);
+    const storage& block = g_.storages[s];
     if (block.role == storage_role::image || block.role == storage_role::label) {
       illegal(s, "images and labels stay raw");
     }
@@ -197,8 +196,8 @@ class choice_checker {
   // Readers of the chosen alternatives that want 16 bits get fp16 where the policy would round further.
   bool is_floor(storage_id s, value_format values) const {
     if (!stands_for_narrower(p_, values)) return false;
-    for (std::size_t k = 0; k < g_.ops.size(); ++k) {
-      const stash_alternative* a = chosen_alternative(p_, static_cast<op_id>(k));
+    for (const op_id k : g_.ops.ids()) {
+      const stash_alternative* a = chosen_alternative(p_, k);
       if (a == nullptr) continue;
       for (const stash_read& r : a->reads)
         if (r.storage == s && r.what == need::fine_value) return true;
@@ -213,8 +212,8 @@ class choice_checker {
       return;
     }
     for (const storage_id source : r->sources)
-      if (!keeps_values(at(p_.choices, source))) illegal(s, "a recipe needs kept sources");
-    const bool norm = at(g_.ops, r->ops.back()).kind == op_kind::batch_norm;
+      if (!keeps_values(p_.choices[source])) illegal(s, "a recipe needs kept sources");
+    const bool norm = g_.ops[r->ops.back()].kind == op_kind::batch_norm;
     if (c.stored.kind == encoding_kind::sign_mask) {
       if (norm && r->ops.size() != 1) illegal(s, "only a norm and its ReLU alone can be gated by a mask");
     } else if (c.stored.kind == encoding_kind::range_mask) {
@@ -225,7 +224,7 @@ class choice_checker {
   }
 
   void check_reads(op_id id) {
-    const op& o = at(g_.ops, id);
+    const op& o = g_.ops[id];
     const stash_alternative* a = chosen_alternative(p_, id);
     if (a == nullptr) return;
     if (keeps_dense(p_.chosen_policy) && !baseline_allows(o, *a)) {
@@ -237,8 +236,8 @@ class choice_checker {
   }
 
   void check_read(const op& o, const stash_read& r) {
-    const storage& s = at(g_.storages, r.storage);
-    const stash_choice& c = at(p_.choices, r.storage);
+    const storage& s = g_.storages[r.storage];
+    const stash_choice& c = p_.choices[r.storage];
     if (serves(r.storage, c, r.what)) return;
     const bool cast_sign =
         r.what == need::sign && c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast;
@@ -257,7 +256,7 @@ class choice_checker {
     if (r == nullptr) return false;
     const auto all = [&](auto&& holds) {
       return std::all_of(r->sources.begin(), r->sources.end(),
-                         [&](storage_id source) { return holds(at(p_.choices, source)); });
+                         [&](storage_id source) { return holds(p_.choices[source]); });
     };
     switch (what) {
       case need::value:
@@ -308,7 +307,8 @@ class choice_checker {
   const plan& p_;
   const graph& g_;
   finding_list& found_;
-  std::vector<std::array<int, 4>> copies_;  ///< per storage: steps copy_out, wait_out, copy_in, wait_in
+  id_vector<storage_id, std::array<int, 4>>
+      copies_;  ///< per storage: steps copy_out, wait_out, copy_in, wait_in
 };
 
 }  // namespace

@@ -9,13 +9,9 @@
 namespace stash::planner::validation {
 namespace {
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // visit(number per list) for all combinations, as long as it returns true; none if a list is empty.
 template <class List, class Visit>
-void each_combination(const std::vector<List>& lists, Visit visit) {
+void each_combination(const id_vector<std::int32_t, List>& lists, Visit visit) {
   if (std::any_of(lists.begin(), lists.end(), [](const List& list) { return list.empty(); })) return;
   std::vector<std::size_t> number(lists.size(), 0);
   for (std::size_t i = 0; visit(number);) {
@@ -26,7 +22,7 @@ void each_combination(const std::vector<List>& lists, Visit visit) {
 }
 
 template <class List>
-double combinations(const std::vector<List>& lists) {
+double combinations(const id_vector<std::int32_t, List>& lists) {
   double product = 1.0;
   for (const List& list : lists)
     product *= static_cast<double>(list.size());
@@ -38,19 +34,19 @@ double combinations(const std::vector<List>& lists) {
 source_forms sources_in(const configuration& x, const legal_form& f) {
   source_forms all;
   for (const std::int32_t from : f.sources)
-    all.add(*x.form[index(from)]);
+    all.add(*x.form[from]);
   return all;
 }
 
-group_choices::group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool pinned_forms,
+group_choices::group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool casts_only,
                              double margin) {
   const auto local = [&](storage_id s) {
     const auto found = std::lower_bound(c.storages.begin(), c.storages.end(), s);
-    return found != c.storages.end() && *found == s ? static_cast<std::int32_t>(found - c.storages.begin())
+    return found != c.storages.end() && *found == s ? static_cast<local_storage>(found - c.storages.begin())
                                                     : -1;
   };
   for (const storage_id s : c.storages) {
-    forms.push_back(legal.forms(s, pinned_forms, margin));
+    forms.push_back(legal.forms(s, casts_only, margin));
     std::vector<std::int32_t>& all = sources.emplace_back();
     for (legal_form& f : forms.back()) {
       if (f.again == nullptr) continue;
@@ -62,9 +58,9 @@ group_choices::group_choices(const graph& g, const legal_set& legal, const choic
     all.erase(std::unique(all.begin(), all.end()), all.end());
   }
   for (const op_id t : c.ops) {
-    ops_.push_back(&at(g.ops, t));
+    ops_.push_back(&g.ops[t]);
     alternatives.push_back(legal.alternatives(t));
-    std::vector<std::vector<local_read>>& lists = reads.emplace_back();
+    id_vector<std::int32_t, std::vector<local_read>>& lists = reads.emplace_back();
     for (const stash_alternative& a : ops_.back()->alternatives) {
       std::vector<local_read>& list = lists.emplace_back();
       for (const stash_read& r : a.reads) {
@@ -79,24 +75,24 @@ bool group_choices::may_serve(std::size_t i, const stash_read& r, const legal_fo
 }
 
 // Forms that serve all reads, if what they are computed from is there. What nobody reads is not kept.
-std::vector<std::vector<const legal_form*>> group_choices::possible(
+id_vector<std::int32_t, std::vector<const legal_form*>> group_choices::possible(
     const std::vector<std::int32_t>& picked) const {
-  std::vector<char> needed(forms.size(), 0);
+  id_vector<std::int32_t, char> needed(forms.size(), 0);
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    for (const local_read& r : reads[i][index(picked[i])]) {
-      needed[index(r.storage)] = 1;
-      for (const std::int32_t from : sources[index(r.storage)])
-        needed[index(from)] = 1;
+    for (const local_read& r : reads[i][picked[i]]) {
+      needed[r.storage] = 1;
+      for (const std::int32_t from : sources[r.storage])
+        needed[from] = 1;
     }
   }
-  std::vector<std::vector<const legal_form*>> lists(forms.size());
+  id_vector<std::int32_t, std::vector<const legal_form*>> lists(forms.size());
   for (std::size_t k = 0; k < forms.size(); ++k) {
     for (std::size_t f = 0; f < (needed[k] != 0 ? forms[k].size() : 1); ++f)
       lists[k].push_back(&forms[k][f]);
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
-    for (const local_read& r : reads[i][index(picked[i])]) {
-      std::erase_if(lists[index(r.storage)], [&](const legal_form* f) { return !may_serve(i, *r.read, *f); });
+    for (const local_read& r : reads[i][picked[i]]) {
+      std::erase_if(lists[r.storage], [&](const legal_form* f) { return !may_serve(i, *r.read, *f); });
     }
   }
   return lists;
@@ -128,7 +124,7 @@ void group_choices::each(const std::function<void(const configuration&)>& visit)
   each_pick([&](const std::vector<std::int32_t>& picked) {
     x.picked = picked;
     x.form.resize(forms.size());
-    const std::vector<std::vector<const legal_form*>> lists = possible(picked);
+    const id_vector<std::int32_t, std::vector<const legal_form*>> lists = possible(picked);
     each_combination(lists, [&](const std::vector<std::size_t>& number) {
       for (std::size_t k = 0; k < number.size(); ++k)
         x.form[k] = lists[k][number[k]];
@@ -140,49 +136,49 @@ void group_choices::each(const std::function<void(const configuration&)>& visit)
 }
 
 std::vector<choice_group> groups_of(const graph& g, const legal_set& legal) {
-  std::vector<storage_id> parent(g.storages.size());
-  std::iota(parent.begin(), parent.end(), 0);
+  id_vector<storage_id, storage_id> parent(g.storages.size());
+  std::iota(parent.begin(), parent.end(), storage_id(0));
   const auto root = [&](storage_id s) {
-    while (parent[index(s)] != s)
-      s = parent[index(s)] = parent[index(parent[index(s)])];
+    while (parent[s] != s)
+      s = parent[s] = parent[parent[s]];
     return s;
   };
-  const auto join = [&](storage_id a, storage_id b) { parent[index(root(a))] = root(b); };
+  const auto join = [&](storage_id a, storage_id b) { parent[root(a)] = root(b); };
   for (const op& o : g.ops) {
     if (o.alternatives.size() < 2) continue;
-    storage_id any = -1;
+    storage_id any = no_id;
     for (const stash_alternative& a : o.alternatives) {
       for (const stash_read& r : a.reads) {
-        if (any >= 0) join(any, r.storage);
+        if (any.valid()) join(any, r.storage);
         any = r.storage;
       }
     }
   }
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    const auto id = static_cast<storage_id>(s);
+  for (const storage_id s : g.storages.ids()) {
+    const storage_id id = s;
     if (!legal.stashed(id)) continue;
-    for (const std::int32_t number : legal.recipes(id)) {
-      for (const storage_id from : at(g.recipes, number).sources)
+    for (const recipe_id number : legal.recipes(id)) {
+      for (const storage_id from : g.recipes[number].sources)
         join(id, from);
     }
   }
-  std::vector<std::int32_t> number(g.storages.size(), -1);
+  id_vector<storage_id, std::int32_t> number(g.storages.size(), -1);
   std::vector<choice_group> list;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    const auto id = static_cast<storage_id>(s);
+  for (const storage_id s : g.storages.ids()) {
+    const storage_id id = s;
     if (!legal.stashed(id)) continue;
-    std::int32_t& n = number[index(root(id))];
+    std::int32_t& n = number[root(id)];
     if (n < 0) {
       n = static_cast<std::int32_t>(list.size());
       list.emplace_back();
     }
-    list[index(n)].storages.push_back(id);
+    list[position_of(n)].storages.push_back(id);
   }
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
-    const auto t = static_cast<op_id>(i);
+  for (const op_id i : g.ops.ids()) {
+    const op_id t = i;
     for (const stash_alternative& a : g.ops[i].alternatives) {
       for (const stash_read& r : a.reads) {
-        std::vector<op_id>& ops = list[index(number[index(root(r.storage))])].ops;
+        std::vector<op_id>& ops = list[position_of(number[root(r.storage)])].ops;
         if (ops.empty() || ops.back() != t) ops.push_back(t);
       }
     }

@@ -29,8 +29,8 @@ bool sizes_are_sane(const storage& s, std::int64_t batch) {
 }
 
 bool ref_is_sane(const graph& g, const tensor_ref& ref) {
-  if (!in_range(ref.storage, g.storages)) return false;
-  const std::int64_t channels = channels_of(at(g.storages, ref.storage));
+  if (!g.storages.contains(ref.storage)) return false;
+  const std::int64_t channels = channels_of(g.storages[ref.storage]);
   if (ref.whole()) return ref.channel_begin == 0;
   return ref.channel_begin >= 0 && ref.channels > 0 && ref.channels <= channels &&
          ref.channel_begin <= channels - ref.channels;
@@ -38,7 +38,7 @@ bool ref_is_sane(const graph& g, const tensor_ref& ref) {
 
 bool op_is_sane(const graph& g, const op& o) {
   const auto ref_ok = [&g](const tensor_ref& ref) { return ref_is_sane(g, ref); };
-  const auto storage_ok = [&g](storage_id s) { return in_range(s, g.storages); };
+  const auto storage_ok = [&g](storage_id s) { return g.storages.contains(s); };
   const auto read_ok = [&g](const stash_read& r) {
     return r.storage == r.slice.storage && ref_is_sane(g, r.slice);
   };
@@ -49,7 +49,7 @@ bool op_is_sane(const graph& g, const op& o) {
          std::all_of(o.outputs.begin(), o.outputs.end(), ref_ok) &&
          std::all_of(o.optional_outputs.begin(), o.optional_outputs.end(), storage_ok) &&
          std::all_of(o.alternatives.begin(), o.alternatives.end(), alternative_ok) &&
-         (o.forward_op == -1 || in_range(o.forward_op, g.ops)) && o.batch_begin >= 0 && o.batch_end >= -1 &&
+         (o.forward_op == no_id || g.ops.contains(o.forward_op)) && o.batch_begin >= 0 && o.batch_end >= -1 &&
          o.workspace_bytes >= 0 && o.workspace_bytes <= largest_size;
 }
 
@@ -57,17 +57,17 @@ bool op_is_sane(const graph& g, const op& o) {
 // one right shows when its steps are replayed.
 bool recipe_is_sane(const graph& g, const recipe& r) {
   const auto map = [&g](storage_id s) {
-    return in_range(s, g.storages) && at(g.storages, s).role == storage_role::feature_map;
+    return g.storages.contains(s) && g.storages[s].role == storage_role::feature_map;
   };
   if (r.ops.empty() || r.ops.size() > most_recipe_ops || !map(r.target) ||
       !std::all_of(r.sources.begin(), r.sources.end(), map))
     return false;
   std::set<storage_id> there(r.sources.begin(), r.sources.end()), read;
-  op_id before = -1;
+  op_id before = no_id;
   for (const op_id number : r.ops) {
-    if (number <= before || !in_range(number, g.ops)) return false;
+    if (number <= before || !g.ops.contains(number)) return false;
     before = number;
-    const op& o = at(g.ops, number);
+    const op& o = g.ops[number];
     if (o.stage != op_stage::forward || o.inputs.empty() || o.outputs.empty()) return false;
     for (const tensor_ref& t : o.inputs) {
       if (!there.contains(t.storage)) return false;
@@ -76,7 +76,7 @@ bool recipe_is_sane(const graph& g, const recipe& r) {
     for (const tensor_ref& made : o.outputs)
       there.insert(made.storage);
   }
-  const std::vector<tensor_ref>& last = at(g.ops, r.ops.back()).outputs;
+  const std::vector<tensor_ref>& last = g.ops[r.ops.back()].outputs;
   const bool made =
       std::any_of(last.begin(), last.end(), [&r](const tensor_ref& t) { return t.storage == r.target; });
   return made && std::all_of(r.sources.begin(), r.sources.end(),
@@ -154,7 +154,7 @@ bool may_run_without_stash(op_kind kind) {
 bool read_fits(const graph& g, const graph_history& history, op_id forward, const stash_read& read,
                const table_read& rule) {
   if (read.what != rule.what) return false;
-  const op& f = at(g.ops, forward);
+  const op& f = g.ops[forward];
   const part_range range = history.parts(read.slice);
   const writer_list& last = history.after_forward(read.storage);
   if (rule.from == operand::x) {
@@ -181,7 +181,7 @@ bool alternative_fits(const graph& g, const graph_history& history, const op& o,
   if (o.kind == op_kind::generic) return true;
   const table_row* row = find_row(o, a.form);
   if (row == nullptr || row->reads != a.reads.size()) return false;
-  if (!in_range(o.forward_op, g.ops)) return false;
+  if (!g.ops.contains(o.forward_op)) return false;
   for (std::size_t i = 0; i < a.reads.size(); ++i) {
     if (!read_fits(g, history, o.forward_op, a.reads[i], row->read[i])) return false;
   }
@@ -207,7 +207,7 @@ void check_references(const graph& g, finding_list& found) {
   for (const op& o : g.ops) {
     if (!op_is_sane(g, o)) found.add(plan_fault::bad_graph, "op {}: an operand is out of range", o.name);
   }
-  for (std::size_t i = 0; i < g.recipes.size(); ++i) {
+  for (const recipe_id i : g.recipes.ids()) {
     if (!recipe_is_sane(g, g.recipes[i])) {
       found.add(plan_fault::bad_graph, "recipe {} of storage {}: does not fit its ops", i,
                 g.recipes[i].target);
@@ -221,7 +221,7 @@ graph_history::graph_history(const graph& g) {
   }
   const auto cut = [this](const tensor_ref& ref) {
     if (ref.whole()) return;
-    std::vector<std::int64_t>& c = cuts_[static_cast<std::size_t>(ref.storage)];
+    std::vector<std::int64_t>& c = cuts_[ref.storage];
     c.push_back(ref.channel_begin);
     c.push_back(ref.channel_begin + ref.channels);
   };
@@ -239,18 +239,18 @@ graph_history::graph_history(const graph& g) {
     c.erase(std::unique(c.begin(), c.end()), c.end());
   }
 
-  std::vector<writer_list> now;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    now.push_back(initial(g, static_cast<storage_id>(s)));
+  id_vector<storage_id, writer_list> now;
+  for (const storage_id s : g.storages.ids()) {
+    now.push_back(initial(g, s));
   }
   forward_ = now;
   const auto slice = [&](const tensor_ref& ref) {
     const part_range r = parts(ref);
-    const writer_list& w = at(now, ref.storage);
+    const writer_list& w = now[ref.storage];
     return writer_list(w.begin() + static_cast<std::ptrdiff_t>(r.begin),
                        w.begin() + static_cast<std::ptrdiff_t>(r.end));
   };
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+  for (const op_id i : g.ops.ids()) {
     const op& o = g.ops[i];
     std::vector<writer_list>& inputs = inputs_.emplace_back();
     std::vector<writer_list>& outputs = outputs_.emplace_back();
@@ -263,9 +263,9 @@ graph_history::graph_history(const graph& g) {
     const auto write = [&](const tensor_ref& ref) {
       const part_range r = parts(ref);
       for (std::size_t part = r.begin; part < r.end; ++part) {
-        now[static_cast<std::size_t>(ref.storage)][part] = static_cast<writer_id>(i);
+        now[ref.storage][part] = i;
         if (o.stage == op_stage::forward) {
-          forward_[static_cast<std::size_t>(ref.storage)][part] = static_cast<writer_id>(i);
+          forward_[ref.storage][part] = i;
         }
       }
     };
@@ -278,7 +278,7 @@ graph_history::graph_history(const graph& g) {
 
 part_range graph_history::parts(const tensor_ref& ref) const {
   if (ref.whole()) return {0, part_count(ref.storage)};
-  const std::vector<std::int64_t>& c = at(cuts_, ref.storage);
+  const std::vector<std::int64_t>& c = cuts_[ref.storage];
   const auto position = [&c](std::int64_t channel) {
     return static_cast<std::size_t>(std::lower_bound(c.begin(), c.end(), channel) - c.begin());
   };
@@ -291,14 +291,15 @@ bool graph_history::covers_all(const tensor_ref& ref) const {
 }
 
 writer_list graph_history::initial(const graph& g, storage_id s) const {
-  const storage_role role = at(g.storages, s).role;
+  const storage_role role = g.storages[s].role;
   const bool is_input = role == storage_role::image || role == storage_role::label;
   return writer_list(part_count(s), is_input ? outside : nobody);
 }
 
 void check_alternatives(const plan& p, const graph_history& history, finding_list& found) {
   const graph& g = p.network;
-  for (std::size_t i = 0; i < g.ops.size() && !found.full(); ++i) {
+  for (const op_id i : g.ops.ids()) {
+    if (found.full()) break;
     const op& o = g.ops[i];
     const std::int32_t number = p.alternative[i];
     if (o.alternatives.empty()) {
@@ -310,7 +311,7 @@ void check_alternatives(const plan& p, const graph_history& history, finding_lis
       }
       continue;
     }
-    const stash_alternative* chosen = chosen_alternative(p, static_cast<op_id>(i));
+    const stash_alternative* chosen = chosen_alternative(p, i);
     if (chosen == nullptr) {
       found.add(plan_fault::bad_reference, "op {}: alternative {} of {}", o.name, number,
                 o.alternatives.size());

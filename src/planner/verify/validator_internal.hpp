@@ -29,10 +29,14 @@ constexpr std::int64_t round_up(std::int64_t bytes) noexcept {
 }
 
 class finding_list {
+  // Ids are shown as numbers.
+  template <class T>
+  using shown = std::conditional_t<is_typed_id<T>, std::int32_t, T>;
+
  public:
   /// Strings among the arguments are names of the plan, which may be long.
   template <class... Args>
-  void add(plan_fault fault, fmt::format_string<Args...> text, const Args&... args) {
+  void add(plan_fault fault, fmt::format_string<shown<Args>...> text, const Args&... args) {
     if (!full())
       list_.push_back({fault, fmt::format(fmt::runtime(fmt::string_view(text)), in_message(args)...)});
   }
@@ -46,19 +50,13 @@ class finding_list {
     return value;
   }
   static std::string in_message(const std::string& name) { return shortened(name); }
+  template <class Kind>
+  static std::int32_t in_message(typed_id<Kind> id) noexcept {
+    return id.number();
+  }
 
   std::vector<plan_finding> list_;
 };
-
-template <class T>
-bool in_range(std::int32_t id, const std::vector<T>& list) noexcept {
-  return id >= 0 && static_cast<std::size_t>(id) < list.size();
-}
-
-template <class T>
-const T& at(const std::vector<T>& list, std::int32_t id) {
-  return list[static_cast<std::size_t>(id)];
-}
 
 /// Elements of the dense form. Needs check_references() to have found nothing, like everything below.
 std::int64_t elements_of(const storage& s, std::int64_t batch) noexcept;
@@ -78,9 +76,9 @@ std::optional<std::int64_t> kept_bytes(const stash_choice& c, const storage& s, 
 const stash_alternative* chosen_alternative(const plan& p, op_id op) noexcept;
 
 /// Who wrote a part of a storage last: an op, nobody, or whoever filled images and labels before step 0.
-using writer_id = std::int32_t;
-inline constexpr writer_id nobody = -1;
-inline constexpr writer_id outside = -2;
+using writer_id = op_id;
+inline constexpr writer_id nobody = no_id;
+inline constexpr writer_id outside(-2);
 using writer_list = std::vector<writer_id>;
 
 /// The parts [begin, end) of a storage that an operand covers.
@@ -95,24 +93,22 @@ class graph_history {
  public:
   explicit graph_history(const graph& g);
 
-  std::size_t part_count(storage_id s) const { return cuts_[static_cast<std::size_t>(s)].size() - 1; }
+  std::size_t part_count(storage_id s) const { return cuts_[s].size() - 1; }
   part_range parts(const tensor_ref& ref) const;
   bool covers_all(const tensor_ref& ref) const;
   /// State that inputs[i] of the op shows, part by part.
-  const writer_list& input(op_id op, std::size_t i) const { return inputs_[static_cast<std::size_t>(op)][i]; }
+  const writer_list& input(op_id op, std::size_t i) const { return inputs_[op][i]; }
   /// State of outputs[i] before the op writes it.
-  const writer_list& before_output(op_id op, std::size_t i) const {
-    return outputs_[static_cast<std::size_t>(op)][i];
-  }
+  const writer_list& before_output(op_id op, std::size_t i) const { return outputs_[op][i]; }
   /// State of a whole storage after the last forward op.
-  const writer_list& after_forward(storage_id s) const { return forward_[static_cast<std::size_t>(s)]; }
+  const writer_list& after_forward(storage_id s) const { return forward_[s]; }
   /// State before the first op.
   writer_list initial(const graph& g, storage_id s) const;
 
  private:
-  std::vector<std::vector<std::int64_t>> cuts_;  ///< per storage: first channel of each part, then the end
-  std::vector<std::vector<writer_list>> inputs_, outputs_;
-  std::vector<writer_list> forward_;
+  id_vector<storage_id, std::vector<std::int64_t>> cuts_;  ///< first channel of each part, then the end
+  id_vector<op_id, std::vector<writer_list>> inputs_, outputs_;
+  id_vector<storage_id, writer_list> forward_;
 };
 
 /// Ids, slices and sizes of the graph: what the other checks need to be safe.

@@ -16,10 +16,10 @@ bool has_sane_range(const buffer& b) {
 }
 
 bool has_sane_steps(const plan& p, const buffer& b) {
-  return b.first_step >= 0 && b.first_step <= b.last_step && in_range(b.last_step, p.steps);
+  return b.first_step >= 0 && b.first_step <= b.last_step && p.steps.contains(b.last_step);
 }
 
-void check_range(const plan& p, std::size_t i, finding_list& found) {
+void check_range(const plan& p, buffer_id i, finding_list& found) {
   const buffer& b = p.buffers[i];
   if (!has_sane_range(b) || b.offset % buffer_alignment != 0 || b.bytes % buffer_alignment != 0) {
     found.add(plan_fault::bad_alignment, "buffer {}: offset {}, {} bytes", i, b.offset, b.bytes);
@@ -30,16 +30,16 @@ void check_range(const plan& p, std::size_t i, finding_list& found) {
   }
 }
 
-void check_no_offset(const plan& p, std::size_t i, finding_list& found) {
+void check_no_offset(const plan& p, buffer_id i, finding_list& found) {
   if (p.buffers[i].offset != 0) {
     found.add(plan_fault::bad_alignment, "buffer {}: offset {} in a plan that is not laid out", i,
               p.buffers[i].offset);
   }
 }
 
-void check_dense(const plan& p, std::size_t i, finding_list& found) {
+void check_dense(const plan& p, buffer_id i, finding_list& found) {
   const buffer& b = p.buffers[i];
-  const storage& s = at(p.network.storages, b.storage);
+  const storage& s = p.network.storages[b.storage];
   if (!s.batch_proportional()) {
     found.add(plan_fault::bad_reference, "buffer {}: {} lies outside the map region", i, s.name);
   }
@@ -49,17 +49,17 @@ void check_dense(const plan& p, std::size_t i, finding_list& found) {
   }
   const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
   // An image that comes back from the host gets a buffer of its own.
-  const bool returned = s.role == storage_role::image && at(p.choices, b.storage).swapped;
+  const bool returned = s.role == storage_role::image && p.choices[b.storage].swapped;
   if (is_input && b.first_step != 0 && !returned) {
     found.add(plan_fault::bad_lifetime, "buffer {}: {} is there before step 0, not from step {}", i, s.name,
               b.first_step);
   }
 }
 
-void check_encoded(const plan& p, std::size_t i, finding_list& found) {
+void check_encoded(const plan& p, buffer_id i, finding_list& found) {
   const buffer& b = p.buffers[i];
-  const storage& s = at(p.network.storages, b.storage);
-  const stash_choice& c = at(p.choices, b.storage);
+  const storage& s = p.network.storages[b.storage];
+  const stash_choice& c = p.choices[b.storage];
   const std::optional<encoding> stored = stored_form(c);
   if (!stored) {
     found.add(plan_fault::illegal_encoding, "buffer {}: {} has no stored form", i, s.name);
@@ -78,21 +78,21 @@ void check_encoded(const plan& p, std::size_t i, finding_list& found) {
 }
 
 // As large as the device buffers that it is copied from and to; the steps say which these are.
-void check_host(const plan& p, std::size_t i, finding_list& found) {
+void check_host(const plan& p, buffer_id i, finding_list& found) {
   const buffer& b = p.buffers[i];
-  if (!at(p.choices, b.storage).swapped) {
+  if (!p.choices[b.storage].swapped) {
     found.add(plan_fault::bad_reference, "buffer {}: host memory for {}, which is not swapped", i,
-              at(p.network.storages, b.storage).name);
+              p.network.storages[b.storage].name);
   }
 }
 
 void check_overflow(const plan& p, finding_list& found) {
   int count = 0;
-  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+  for (const buffer_id i : p.buffers.ids()) {
     const buffer& b = p.buffers[i];
     if (b.form != buffer_form::overflow) continue;
     ++count;
-    if (b.storage != -1) {
+    if (b.storage != no_id) {
       found.add(plan_fault::bad_reference, "buffer {}: the overflow arena belongs to no storage", i);
     }
     if (b.bytes < p.overflow_bytes) {
@@ -115,13 +115,13 @@ void check_overflow(const plan& p, finding_list& found) {
 struct event {
   std::int64_t position;  // 2 * first_step + 1, or 2 * last_step + 2
   bool begins;
-  std::size_t buffer;
+  buffer_id buffer;
 };
 
 // Of the map region or of the host arena.
 std::vector<event> events_of(const plan& p, bool host) {
   std::vector<event> events;
-  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+  for (const buffer_id i : p.buffers.ids()) {
     const buffer& b = p.buffers[i];
     if ((b.form == buffer_form::host) != host) continue;
     if (!has_sane_range(b) || !has_sane_steps(p, b) || b.bytes == 0) continue;
@@ -137,20 +137,20 @@ std::vector<event> events_of(const plan& p, bool host) {
 // Sweep over the steps with the living buffers in order of their offsets: as long as these are disjoint, a
 // new one can only meet its neighbours. One that overlaps is reported and left out, which keeps it so.
 void check_overlap(const plan& p, bool host, finding_list& found) {
-  std::set<std::pair<std::int64_t, std::size_t>> alive;
-  const auto meet = [&p](std::size_t a, std::size_t b) {
+  std::set<std::pair<std::int64_t, buffer_id>> alive;
+  const auto meet = [&p](buffer_id a, buffer_id b) {
     const buffer& x = p.buffers[a];
     const buffer& y = p.buffers[b];
     return x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
   };
   for (const event& e : events_of(p, host)) {
-    const std::pair<std::int64_t, std::size_t> key{p.buffers[e.buffer].offset, e.buffer};
+    const std::pair<std::int64_t, buffer_id> key{p.buffers[e.buffer].offset, e.buffer};
     if (!e.begins) {
       alive.erase(key);
       continue;
     }
     const auto next = alive.lower_bound(key);
-    std::optional<std::size_t> other;
+    std::optional<buffer_id> other;
     if (next != alive.end() && meet(next->second, e.buffer)) other = next->second;
     if (next != alive.begin() && meet(std::prev(next)->second, e.buffer)) other = std::prev(next)->second;
     if (!other) {
@@ -181,8 +181,8 @@ std::int64_t largest_live(const plan& p, bool host) {
 std::int64_t live_at_boundary(const plan& p) {
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
     const step& s = p.steps[i];
-    if (s.kind != step_kind::run || !in_range(s.op, p.network.ops)) continue;
-    if (at(p.network.ops, s.op).stage != op_stage::backward) continue;
+    if (s.kind != step_kind::run || !p.network.ops.contains(s.op)) continue;
+    if (p.network.ops[s.op].stage != op_stage::backward) continue;
     const auto now = static_cast<std::int64_t>(i);
     std::int64_t live = 0;
     for (const buffer& b : p.buffers) {
@@ -197,7 +197,7 @@ std::int64_t live_at_boundary(const plan& p) {
 std::int64_t dense_sum(const graph& g, const std::set<storage_id>& storages) {
   std::int64_t bytes = 0;
   for (const storage_id s : storages) {
-    if (at(g.storages, s).batch_proportional()) bytes = sum(bytes, at(g.storages, s).bytes(g.batch));
+    if (g.storages[s].batch_proportional()) bytes = sum(bytes, g.storages[s].bytes(g.batch));
   }
   return bytes;
 }
@@ -235,21 +235,20 @@ struct height_range {
 
 class unencoded_heights {
  public:
-  explicit unencoded_heights(const graph& g)
-      : g_(g), live_(g.ops.size() + 1, 0), last_(g.storages.size(), -1) {}
+  explicit unencoded_heights(const graph& g) : g_(g), live_(g.ops.size() + 1, 0), last_(g.storages.size()) {}
 
   height_range run() {
     const auto is_step = [](const op& o) { return o.stage != op_stage::update; };
     if (std::none_of(g_.ops.begin(), g_.ops.end(), is_step)) return {};  // nothing runs, nothing is there
-    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+    for (const storage_id s : g_.storages.ids()) {
       const storage_role role = g_.storages[s].role;
       const bool is_input = role == storage_role::image || role == storage_role::label;
-      if (is_input && counts(static_cast<storage_id>(s))) begin(s, 0);
+      if (is_input && counts(s)) begin(s, op_id(0));
       // Codes are there or not, in a form that is no larger.
       if (role == storage_role::auxiliary)
         most_ = sum(most_, round_up(std::max(g_.storages[s].bytes(g_.batch), elements(s))));
     }
-    for (std::size_t t = 0; t < g_.ops.size(); ++t) {
+    for (const op_id t : g_.ops.ids()) {
       if (is_step(g_.ops[t])) visit(g_.ops[t], t);
     }
     std::int64_t now = 0, least = 0;
@@ -260,47 +259,47 @@ class unencoded_heights {
 
  private:
   bool counts(storage_id s) const {
-    return at(g_.storages, s).batch_proportional() && at(g_.storages, s).role != storage_role::auxiliary;
+    return g_.storages[s].batch_proportional() && g_.storages[s].role != storage_role::auxiliary;
   }
-  std::int64_t elements(std::size_t s) const { return elements_of(g_.storages[s], g_.batch); }
-  std::int64_t bytes(std::size_t s) const { return round_up(g_.storages[s].bytes(g_.batch)); }
+  std::int64_t elements(storage_id s) const { return elements_of(g_.storages[s], g_.batch); }
+  std::int64_t bytes(storage_id s) const { return round_up(g_.storages[s].bytes(g_.batch)); }
 
   // A buffer that is there from op t on.
-  void begin(std::size_t s, std::size_t t) {
+  void begin(storage_id s, op_id t) {
     most_ = sum(most_, bytes(s));
     hold(s, t, t);
-    last_[s] = static_cast<std::int64_t>(t);
+    last_[s] = t;
   }
 
-  void hold(std::size_t s, std::size_t first, std::size_t last) {
+  void hold(storage_id s, op_id first, op_id last) {
     live_[first] = sum(live_[first], bytes(s));
     live_[last + 1] = sum(live_[last + 1], -bytes(s));
   }
 
   // A use of what was there before: since the last use it was not gone.
-  void extend(std::size_t s, std::size_t t) {
-    if (last_[s] < 0) return begin(s, t);
-    if (last_[s] == static_cast<std::int64_t>(t)) return;
-    hold(s, static_cast<std::size_t>(last_[s]) + 1, t);
-    last_[s] = static_cast<std::int64_t>(t);
+  void extend(storage_id s, op_id t) {
+    if (!last_[s].valid()) return begin(s, t);
+    if (last_[s] == t) return;
+    hold(s, last_[s] + 1, t);
+    last_[s] = t;
   }
 
-  void visit(const op& o, std::size_t t) {
+  void visit(const op& o, op_id t) {
     for (const tensor_ref& r : o.inputs) {
-      if (counts(r.storage)) extend(static_cast<std::size_t>(r.storage), t);
+      if (counts(r.storage)) extend(r.storage, t);
     }
     for (const storage_id s : always_read(o)) {
-      if (counts(s)) extend(static_cast<std::size_t>(s), t);
+      if (counts(s)) extend(s, t);
     }
     for (const tensor_ref& r : o.outputs) {
-      const auto s = static_cast<std::size_t>(r.storage);
-      if (!counts(r.storage) || last_[s] == static_cast<std::int64_t>(t)) continue;
+      const storage_id s = r.storage;
+      if (!counts(s) || last_[s] == t) continue;
       // What is only written may have been gone before.
-      if (r.whole() || last_[s] < 0) {
+      if (r.whole() || !last_[s].valid()) {
         begin(s, t);
       } else {
         hold(s, t, t);
-        last_[s] = static_cast<std::int64_t>(t);
+        last_[s] = t;
       }
     }
   }
@@ -321,8 +320,8 @@ class unencoded_heights {
   }
 
   const graph& g_;
-  std::vector<std::int64_t> live_;  ///< changes, per op
-  std::vector<std::int64_t> last_;  ///< use of each storage
+  id_vector<op_id, std::int64_t> live_;  ///< changes
+  id_vector<storage_id, op_id> last_;    ///< use
   std::int64_t most_ = 0;
 };
 
@@ -363,8 +362,8 @@ class totals_checker {
     expect("max_live", sizes.max_live, largest_live(p_, false));
     expect("boundary", sizes.boundary, live_at_boundary(p_));
     expect("wall", sizes.wall, wall);
-    const bool names_wall = in_range(sizes.wall_op, p_.network.ops) &&
-                            working_set(p_.network, at(p_.network.ops, sizes.wall_op)) == wall;
+    const bool names_wall = p_.network.ops.contains(sizes.wall_op) &&
+                            working_set(p_.network, p_.network.ops[sizes.wall_op]) == wall;
     if (!names_wall && !p_.network.ops.empty()) {
       found_.add(plan_fault::bad_totals, "wall_op: {} does not need the reported bytes", sizes.wall_op);
     }
@@ -404,33 +403,30 @@ class totals_checker {
 }  // namespace
 
 std::int64_t fixed_size_bytes(const graph& g) {
-  std::vector<std::int64_t> updates(g.storages.size(), 0);  // that are still to come
+  id_vector<storage_id, std::int64_t> updates(g.storages.size(), 0);  // that are still to come
   const auto visit_updated = [&g](const op& o, const auto& visit) {
     if (o.kind != op_kind::sgd_update || o.stage != op_stage::backward) return;
     for (const storage_id s : o.parameters) {
-      if (in_range(s, g.storages) && at(g.storages, s).role == storage_role::weight_gradient)
-        visit(static_cast<std::size_t>(s));
+      if (g.storages.contains(s) && g.storages[s].role == storage_role::weight_gradient) visit(s);
     }
   };
   for (const op& o : g.ops)
-    visit_updated(o, [&](std::size_t s) { ++updates[s]; });
+    visit_updated(o, [&](storage_id s) { ++updates[s]; });
   std::int64_t always = 0, now = 0, most = 0;
-  std::vector<bool> passing(g.storages.size()), there(g.storages.size());
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  id_vector<storage_id, bool> passing(g.storages.size()), there(g.storages.size());
+  for (const storage_id s : g.storages.ids()) {
     passing[s] = updates[s] > 0;
     if (!passing[s] && !g.storages[s].batch_proportional())
       always = sum(always, round_up(g.storages[s].fixed_bytes));
   }
   for (const op& o : g.ops) {
-    for (const storage_id id : o.parameters_written) {
-      if (!in_range(id, g.storages)) continue;
-      const auto s = static_cast<std::size_t>(id);
-      if (!passing[s] || there[s]) continue;
+    for (const storage_id s : o.parameters_written) {
+      if (!g.storages.contains(s) || !passing[s] || there[s]) continue;
       there[s] = true;
       now = sum(now, round_up(g.storages[s].fixed_bytes));
     }
     most = std::max(most, now);
-    visit_updated(o, [&](std::size_t s) {
+    visit_updated(o, [&](storage_id s) {
       if (--updates[s] == 0 && there[s]) now = sum(now, -round_up(g.storages[s].fixed_bytes));
     });
   }
@@ -438,12 +434,13 @@ std::int64_t fixed_size_bytes(const graph& g) {
 }
 
 void check_buffers(const plan& p, finding_list& found) {
-  for (std::size_t i = 0; i < p.buffers.size() && !found.full(); ++i) {
+  for (const buffer_id i : p.buffers.ids()) {
+    if (found.full()) break;
     const buffer& b = p.buffers[i];
     check_range(p, i, found);
     if (!p.laid_out) check_no_offset(p, i, found);
     if (b.form == buffer_form::overflow) continue;
-    if (!in_range(b.storage, p.network.storages)) {
+    if (!p.network.storages.contains(b.storage)) {
       found.add(plan_fault::bad_reference, "buffer {}: storage {}", i, b.storage);
     } else if (b.form == buffer_form::dense) {
       check_dense(p, i, found);

@@ -16,10 +16,6 @@ namespace {
 constexpr double most_configurations = 20'000;
 constexpr double most_steps = 2e8;
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // One storage of a group: where it is dense anyway, and what a configuration keeps of it.
 struct kept_storage {
   std::int64_t dense = 0, kept = 0;
@@ -54,16 +50,16 @@ struct kept_storage {
 
 class group_bytes {
  public:
-  /// `pinned`: with the forms that a pinned machine knows only.
-  group_bytes(const plan& p, const legal_set& legal, const choice_group& c, bool pinned)
-      : g_(p.network), c_(c), choices_(g_, legal, c, pinned, 0.0) {
+  /// `casts_only`: as in time_model.
+  group_bytes(const plan& p, const legal_set& legal, const choice_group& c, bool casts_only)
+      : g_(p.network), c_(c), choices_(g_, legal, c, casts_only, 0.0) {
     for (const storage_id s : c.storages) {
-      const storage_role role = at(g_.storages, s).role;
+      const storage_role role = g_.storages[s].role;
       const dense_life& l = legal.life(s);
       kept_storage& k = storages_.emplace_back();
-      k.dense = round_up(at(g_.storages, s).bytes(g_.batch));
-      k.born = role == storage_role::image || l.first < 0 ? 0 : tick_of(l.first);
-      if (role != storage_role::auxiliary && l.last_forward >= 0) k.released = tick_of(l.last_forward);
+      k.dense = round_up(g_.storages[s].bytes(g_.batch));
+      k.born = role == storage_role::image || !l.first.valid() ? 0 : tick_of(l.first);
+      if (role != storage_role::auxiliary && l.last_forward.valid()) k.released = tick_of(l.last_forward);
     }
     cut();
   }
@@ -90,7 +86,7 @@ class group_bytes {
     });
   }
 
-  const std::vector<kept_storage>& storages() const { return storages_; }
+  const id_vector<local_storage, kept_storage>& storages() const { return storages_; }
 
  private:
   // Ticks at which something may change, whatever is chosen.
@@ -110,7 +106,7 @@ class group_bytes {
   bool keep(const configuration& x) {
     for (std::size_t k = 0; k < storages_.size(); ++k) {
       const legal_form& f = *x.form[k];
-      const bool code = at(g_.storages, c_.storages[k]).role == storage_role::auxiliary;
+      const bool code = g_.storages[c_.storages[k]].role == storage_role::auxiliary;
       storages_[k].kept = f.kept;
       storages_[k].encoded = f.stores() && f.kept > 0 && !code;
       storages_[k].decodes = f.kind == stash_kind::encoded && f.kept > 0 && !code;
@@ -119,15 +115,14 @@ class group_bytes {
     }
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
       const std::int32_t tick = tick_of(c_.ops[i]);
-      for (const auto& [k, read] : choices_.reads[i][index(x.picked[i])]) {
-        const access how = legal_set::read(at(g_.ops, c_.ops[i]), *read, *x.form[index(k)],
-                                           sources_in(x, *x.form[index(k)]));
+      for (const auto& [k, read] : choices_.reads[i][x.picked[i]]) {
+        const access how = legal_set::read(g_.ops[c_.ops[i]], *read, *x.form[k], sources_in(x, *x.form[k]));
         if (how == access::illegal) return false;
-        storages_[index(k)].read_at(tick, how == access::decoded || how == access::recomputed);
+        storages_[k].read_at(tick, how == access::decoded || how == access::recomputed);
         if (how != access::recomputed) continue;
         // In place of a source where that is decoded for it: sources are needed before the op, no longer.
-        for (const std::int32_t from : x.form[index(k)]->sources)
-          storages_[index(from)].read_at(tick - 1, false);
+        for (const std::int32_t from : x.form[k]->sources)
+          storages_[from].read_at(tick - 1, false);
       }
     }
     return true;
@@ -142,8 +137,8 @@ class group_bytes {
       std::vector<legal_form> serving = choices_.forms[k];
       for (std::size_t i = 0; i < c_.ops.size(); ++i) {
         if (choices_.alternatives[i].size() != 1) continue;
-        for (const group_choices::local_read& r : choices_.reads[i][index(choices_.alternatives[i][0])]) {
-          if (index(r.storage) != k) continue;
+        for (const group_choices::local_read& r : choices_.reads[i][choices_.alternatives[i][0]]) {
+          if (position_of(r.storage) != k) continue;
           storages_[k].read_at(tick_of(c_.ops[i]), false);
           std::erase_if(serving, [&](const legal_form& f) { return !choices_.may_serve(i, *r.read, f); });
         }
@@ -157,11 +152,12 @@ class group_bytes {
   const graph& g_;
   const choice_group& c_;
   const group_choices choices_;
-  std::vector<kept_storage> storages_;
+  id_vector<local_storage, kept_storage> storages_;
   std::vector<std::int32_t> cuts_;  ///< nothing changes from one to the next
 };
 
-std::int64_t largest_between(const std::vector<std::int64_t>& live, std::int32_t first, std::int32_t end) {
+std::int64_t largest_between(const id_vector<std::int32_t, std::int64_t>& live, std::int32_t first,
+                             std::int32_t end) {
   return *std::max_element(live.begin() + first, live.begin() + end);
 }
 
@@ -170,17 +166,18 @@ constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::max();
 class least_bytes {
  public:
   explicit least_bytes(const plan& p) : p_(p), legal_(p), groups_(groups_of(p.network, legal_)) {
-    live_ = fixed_bytes(p.network, legal_, 2 * p.network.ops.size() - 1);
+    live_ =
+        id_vector<std::int32_t, std::int64_t>(fixed_bytes(p.network, legal_, 2 * p.network.ops.size() - 1));
   }
 
   std::int64_t run() {
     double budget = most_steps;
     for (std::size_t n = 0; n < groups_.size(); ++n) {
-      pinned_.push_back(p_.model && p_.model->pinned ? 1 : 0);
+      casts_only_.push_back(p_.model && time_model_of(*p_.model)->casts_only() ? 1 : 0);
       least_.push_back(least_of(n, budget));
-      // A pinned machine knows no codes; what only a code can serve keeps all its forms.
-      if (pinned_[n] != 0 && !least_[n].empty() && least_[n][0] == unknown) {
-        pinned_[n] = 0;
+      // What only a code can serve keeps all its forms.
+      if (casts_only_[n] != 0 && !least_[n].empty() && least_[n][0] == unknown) {
+        casts_only_[n] = 0;
         least_[n] = least_of(n, budget);
       }
       add(n);
@@ -193,7 +190,7 @@ class least_bytes {
   }
 
  private:
-  group_bytes group(std::size_t n) const { return {p_, legal_, groups_[n], pinned_[n] != 0}; }
+  group_bytes group(std::size_t n) const { return {p_, legal_, groups_[n], casts_only_[n] != 0}; }
 
   // Per segment of the group's time.
   std::vector<std::int64_t> least_of(std::size_t n, double& budget) const {
@@ -215,7 +212,7 @@ class least_bytes {
     for (std::size_t i = 0; i < least_[n].size(); ++i) {
       if (least_[n][i] == unknown) least_[n][i] = 0;  // no configuration is legal
       for (std::int32_t t = g.cut(i); t < g.cut(i + 1); ++t)
-        live_[index(t)] += least_[n][i];
+        live_[t] += least_[n][i];
     }
   }
 
@@ -246,25 +243,25 @@ class least_bytes {
   const plan& p_;
   const legal_set legal_;
   const std::vector<choice_group> groups_;
-  std::vector<char> pinned_;                      ///< per group
+  std::vector<char> casts_only_;                  ///< per group
   std::vector<std::vector<std::int64_t>> least_;  ///< per group and segment
-  std::vector<std::int64_t> live_;                ///< per tick: of all groups and what is there anyway
+  id_vector<std::int32_t, std::int64_t> live_;    ///< per tick: of all groups and what is there anyway
 };
 
 }  // namespace
 
 std::vector<std::int64_t> fixed_bytes(const graph& g, const legal_set& legal, std::size_t ticks) {
   std::vector<std::int64_t> fixed(ticks + 1, 0);
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+  for (const storage_id s : g.storages.ids()) {
     const storage& x = g.storages[s];
-    const auto id = static_cast<storage_id>(s);
+    const storage_id id = s;
     const dense_life& l = legal.life(id);
-    if (l.first < 0 || legal.stashed(id) || !x.batch_proportional() || x.role == storage_role::auxiliary)
+    if (!l.first.valid() || legal.stashed(id) || !x.batch_proportional() || x.role == storage_role::auxiliary)
       continue;
     const bool is_input = x.role == storage_role::image || x.role == storage_role::label;
     const std::int64_t bytes = round_up(x.bytes(g.batch));
-    fixed[is_input ? 0 : index(tick_of(l.first))] += bytes;
-    fixed[index(tick_of(l.last)) + 1] -= bytes;
+    fixed[is_input ? 0 : position_of(tick_of(l.first))] += bytes;
+    fixed[position_of(tick_of(l.last)) + 1] -= bytes;
   }
   for (std::size_t t = 1; t < fixed.size(); ++t)
     fixed[t] += fixed[t - 1];
@@ -273,8 +270,8 @@ std::vector<std::int64_t> fixed_bytes(const graph& g, const legal_set& legal, st
 }
 
 std::int64_t least_peak(const plan& p) {
-  const std::vector<op>& ops = p.network.ops;
-  return ops.empty() || ops.size() > most_ops ? 0 : least_bytes(p).run();
+  const std::size_t ops = p.network.ops.size();
+  return ops == 0 || ops > most_ops ? 0 : least_bytes(p).run();
 }
 
 }  // namespace stash::planner::validation

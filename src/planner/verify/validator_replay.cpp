@@ -16,9 +16,9 @@ enum class quality : std::uint8_t {
   exact,
 };
 
-// What a buffer holds. storage == -1: nothing that may be read.
+// What a buffer holds. storage == no_id: nothing that may be read.
 struct content {
-  storage_id storage = -1;
+  storage_id storage = no_id;
   bool encoded = false;
   quality values = quality::exact;
   writer_list writers;  // per part of the storage
@@ -65,6 +65,7 @@ bool meet(const graph_history& h, const tensor_ref& a, const tensor_ref& b) {
   return a.storage == b.storage && h.parts(a).meets(h.parts(b));
 }
 
+// One class: what a step may do follows from the state of all buffers, which every kind of step changes.
 class replayer {
  public:
   replayer(const plan& p, const graph_history& history, finding_list& found)
@@ -75,20 +76,20 @@ class replayer {
         contents_(p.buffers.size()),
         ran_(g_.ops.size()),
         run_again_(g_.ops.size()) {
-    for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+    for (const buffer_id i : p.buffers.ids()) {
       const buffer& b = p.buffers[i];
-      if (b.form != buffer_form::dense || !in_range(b.storage, g_.storages)) continue;
+      if (b.form != buffer_form::dense || !g_.storages.contains(b.storage)) continue;
       contents_[i] = {b.storage, false, quality::exact, h_.initial(g_, b.storage)};
       // What begins later, of an image, is what comes back from the host.
       if (b.first_step > 0) contents_[i].writers.assign(contents_[i].writers.size(), nobody);
     }
-    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    for (const storage_id s : p.choices.ids()) {
       const stash_choice& c = p.choices[s];
-      if (c.kind != stash_kind::recompute || !in_range(c.recipe, g_.recipes)) continue;
-      const recipe& r = at(g_.recipes, c.recipe);
-      if (r.target != static_cast<storage_id>(s)) continue;
+      if (c.kind != stash_kind::recompute || !g_.recipes.contains(c.recipe)) continue;
+      const recipe& r = g_.recipes[c.recipe];
+      if (r.target != s) continue;
       for (const op_id o : r.ops)
-        run_again_[static_cast<std::size_t>(o)] = true;
+        run_again_[o] = true;
     }
   }
 
@@ -122,8 +123,8 @@ class replayer {
           found_.add(plan_fault::bad_reference, "step {}: unknown kind {}", now_, static_cast<int>(s.kind));
       }
     }
-    if (in_range(due_, g_.ops)) {
-      found_.add(plan_fault::bad_order, "the steps end before op {} has run", at(g_.ops, due_).name);
+    if (g_.ops.contains(due_)) {
+      found_.add(plan_fault::bad_order, "the steps end before op {} has run", g_.ops[due_].name);
     }
     for (const copying& c : copies_) {
       found_.add(plan_fault::bad_order, "the copy of {} to buffer {} never ends", name(c.storage), c.to);
@@ -134,24 +135,24 @@ class replayer {
   // ---- reading and writing buffers -----------------------------------------------------------------
 
   std::string_view name(storage_id s) const {
-    if (s < 0) return "nothing";
-    return at(g_.storages, s).name;
+    if (!s.valid()) return "nothing";
+    return g_.storages[s].name;
   }
   std::string writer_name(writer_id w) const {
     if (w == outside) return "from outside";
-    return w == nobody ? "never written" : "as written by " + at(g_.ops, w).name;
+    return w == nobody ? "never written" : "as written by " + g_.ops[w].name;
   }
-  content& content_of(buffer_id b) { return contents_[static_cast<std::size_t>(b)]; }
+  content& content_of(buffer_id b) { return contents_[b]; }
 
   // Reports use outside the buffer's lifetime and goes on; false if there is no such buffer.
   bool touch(buffer_id id, bool host = false) {
-    if (!in_range(id, p_.buffers)) {
+    if (!p_.buffers.contains(id)) {
       found_.add(plan_fault::bad_reference, "step {}: buffer {} of {}", now_, id, p_.buffers.size());
       return false;
     }
-    const buffer& b = at(p_.buffers, id);
+    const buffer& b = p_.buffers[id];
     if (b.form == buffer_form::overflow || (b.form == buffer_form::host) != host ||
-        !in_range(b.storage, g_.storages)) {
+        !g_.storages.contains(b.storage)) {
       found_.add(plan_fault::bad_reference, "step {}: buffer {} is no operand", now_, id);
       return false;
     }
@@ -201,9 +202,9 @@ class replayer {
   // `adopt`: the buffer may have been made for another storage (recompute over its source).
   void write_dense(buffer_id id, const tensor_ref& ref, op_id writer, quality values, bool adopt = false) {
     content& c = content_of(id);
-    const buffer& b = at(p_.buffers, id);
+    const buffer& b = p_.buffers[id];
     const bool made_for_it = b.form == buffer_form::dense && (adopt || b.storage == ref.storage);
-    if (!made_for_it || b.bytes < at(g_.storages, ref.storage).bytes(g_.batch)) {
+    if (!made_for_it || b.bytes < g_.storages[ref.storage].bytes(g_.batch)) {
       found_.add(made_for_it ? plan_fault::bad_size : plan_fault::bad_reference,
                  "step {}: writes {} to buffer {}, made for {}{}", now_, name(ref.storage), id,
                  b.form == buffer_form::dense ? "" : "encoded ", name(b.storage));
@@ -220,7 +221,7 @@ class replayer {
   }
 
   void write_encoded(buffer_id id, storage_id s, writer_list writers) {
-    const buffer& b = at(p_.buffers, id);
+    const buffer& b = p_.buffers[id];
     if (b.form != buffer_form::encoded || b.storage != s) {
       found_.add(plan_fault::bad_reference, "step {}: writes encoded {} to buffer {}, made for {}{}", now_,
                  name(s), id, b.form == buffer_form::encoded ? "encoded " : "", name(b.storage));
@@ -233,20 +234,20 @@ class replayer {
   // ---- run -----------------------------------------------------------------------------------------
 
   void skip_updates() {
-    while (in_range(due_, g_.ops) && at(g_.ops, due_).stage == op_stage::update) {
+    while (g_.ops.contains(due_) && g_.ops[due_].stage == op_stage::update) {
       ++due_;
     }
   }
 
   void check_turn(op_id id) {
-    const op& o = at(g_.ops, id);
+    const op& o = g_.ops[id];
     if (o.stage == op_stage::update) {
       found_.add(plan_fault::bad_order, "step {}: runs {}, which is the executor's to run", now_, o.name);
       return;
     }
     if (id != due_) {
       found_.add(plan_fault::bad_order, "step {}: runs {} where {} is due", now_, o.name,
-                 in_range(due_, g_.ops) ? std::string_view(at(g_.ops, due_).name) : "nothing");
+                 g_.ops.contains(due_) ? std::string_view(g_.ops[due_].name) : "nothing");
     }
     due_ = id + 1;
     skip_updates();
@@ -254,8 +255,8 @@ class replayer {
 
   // -1 is right for operands outside the map region and only for them.
   bool touch_operand(buffer_id id, const tensor_ref& ref) {
-    if (at(g_.storages, ref.storage).batch_proportional()) return touch(id);
-    if (id != -1) {
+    if (g_.storages[ref.storage].batch_proportional()) return touch(id);
+    if (id != no_id) {
       found_.add(plan_fault::bad_reference, "step {}: buffer {} for {}, which lies outside the map region",
                  now_, id, name(ref.storage));
     }
@@ -263,13 +264,13 @@ class replayer {
   }
 
   void run_op(const step& s) {
-    if (!in_range(s.op, g_.ops)) {
+    if (!g_.ops.contains(s.op)) {
       found_.add(plan_fault::bad_reference, "step {}: op {}", now_, s.op);
       return;
     }
     check_turn(s.op);
-    ran_[static_cast<std::size_t>(s.op)] = true;
-    const op& o = at(g_.ops, s.op);
+    ran_[s.op] = true;
+    const op& o = g_.ops[s.op];
     const stash_alternative* alternative = chosen_alternative(p_, s.op);
     // A wrong alternative has been reported; its stash list cannot be judged.
     const bool judge_stash = alternative != nullptr || o.alternatives.empty();
@@ -298,7 +299,7 @@ class replayer {
       write_dense(s.outputs[i], o.outputs[i], s.op, quality::exact);
     }
     for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
-      if (s.optional_outputs[i] == -1 || !touch(s.optional_outputs[i])) continue;
+      if (s.optional_outputs[i] == no_id || !touch(s.optional_outputs[i])) continue;
       write_optional(s.optional_outputs[i], o.optional_outputs[i], s.op);
     }
   }
@@ -314,7 +315,7 @@ class replayer {
   }
 
   void write_optional(buffer_id id, storage_id s, op_id writer) {
-    const stash_choice& c = at(p_.choices, s);
+    const stash_choice& c = p_.choices[s];
     if (c.kind == stash_kind::raw) {
       write_dense(id, {s, 0, 0}, writer, quality::exact);
     } else if (c.kind == stash_kind::encoded) {
@@ -329,7 +330,7 @@ class replayer {
   void check_sharing(const step& s, const op& o) {
     for (std::size_t i = 0; i < s.outputs.size(); ++i) {
       const buffer_id out = s.outputs[i];
-      if (out == -1) continue;
+      if (out == no_id) continue;
       for (std::size_t k = 0; k < s.inputs.size(); ++k) {
         check_pair(out, o.outputs[i], s.inputs[k], o.inputs[k]);
       }
@@ -343,7 +344,7 @@ class replayer {
       if (std::count(s.optional_outputs.begin(), s.optional_outputs.end(), out) > 0) shared(out);
     }
     for (const buffer_id extra : s.optional_outputs) {
-      if (extra == -1) continue;
+      if (extra == no_id) continue;
       if (std::count(s.inputs.begin(), s.inputs.end(), extra) > 0 ||
           std::count(s.optional_outputs.begin(), s.optional_outputs.end(), extra) > 1) {
         shared(extra);
@@ -365,10 +366,10 @@ class replayer {
   }
 
   void read_stash(const op& o, const stash_read& r, buffer_id id) {
-    const bool encoded = at(p_.buffers, id).form == buffer_form::encoded;
+    const bool encoded = p_.buffers[id].form == buffer_form::encoded;
     if (!holds_stash(id, encoded ? tensor_ref{r.storage, 0, 0} : r.slice, encoded)) return;
     if (encoded) {
-      const std::optional<encoding> stored = stored_form(at(p_.choices, r.storage));
+      const std::optional<encoding> stored = stored_form(p_.choices[r.storage]);
       if (!stored || !kernel_takes(o.kind, r.what, stored->kind, h_.covers_all(r.slice))) {
         found_.add(plan_fault::illegal_encoding, "step {}: {} cannot take {} of {} from encoded bytes", now_,
                    to_string(o.kind), to_string(r.what), name(r.storage));
@@ -417,13 +418,13 @@ class replayer {
     if (!check_shape(s, 1)) return false;
     const bool reads = touch(s.inputs[0], !out), writes = touch(s.outputs[0], out);
     if (!reads || !writes) return false;
-    const buffer &from = at(p_.buffers, s.inputs[0]), &to = at(p_.buffers, s.outputs[0]);
+    const buffer &from = p_.buffers[s.inputs[0]], &to = p_.buffers[s.outputs[0]];
     if (from.storage != s.storage || to.storage != s.storage || from.bytes != to.bytes) {
       found_.add(plan_fault::bad_reference, "step {}: copies buffer {} to {}, which do not belong together",
                  now_, s.inputs[0], s.outputs[0]);
       return false;
     }
-    const stash_choice& c = at(p_.choices, s.storage);
+    const stash_choice& c = p_.choices[s.storage];
     const buffer_form kept = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;
     if (!c.swapped || (out ? from : to).form != kept) {
       found_.add(plan_fault::illegal_encoding, "step {}: {} is not swapped in this form", now_,
@@ -462,7 +463,7 @@ class replayer {
                  name(s.storage));
       return;
     }
-    if (!same(at_work->moved, content_of(s.inputs[0])) || content_of(s.outputs[0]).storage != -1) {
+    if (!same(at_work->moved, content_of(s.inputs[0])) || content_of(s.outputs[0]).storage != no_id) {
       found_.add(plan_fault::missing_value, "step {}: {} was written while it was copied", now_,
                  name(s.storage));
     }
@@ -473,7 +474,7 @@ class replayer {
   // ---- encode, decode, recompute -------------------------------------------------------------------
 
   bool check_shape(const step& s, std::size_t max_inputs) {
-    if (!in_range(s.storage, g_.storages)) {
+    if (!g_.storages.contains(s.storage)) {
       found_.add(plan_fault::bad_reference, "step {}: storage {}", now_, s.storage);
       return false;
     }
@@ -493,7 +494,7 @@ class replayer {
 
   void encode(const step& s) {
     if (!check_shape(s, 1) || !touch_both(s)) return;
-    const std::optional<encoding> stored = stored_form(at(p_.choices, s.storage));
+    const std::optional<encoding> stored = stored_form(p_.choices[s.storage]);
     const bool encodable =
         stored && (stored->kind == encoding_kind::sign_mask || stored->kind == encoding_kind::range_mask ||
                    stored->kind == encoding_kind::bitmap || stored->kind == encoding_kind::csr ||
@@ -512,8 +513,8 @@ class replayer {
 
   void decode(const step& s) {
     if (!check_shape(s, 1) || !touch_both(s)) return;
-    const stash_choice& c = at(p_.choices, s.storage);
-    const bool bytes = at(g_.storages, s.storage).type == dtype::u8;
+    const stash_choice& c = p_.choices[s.storage];
+    const bool bytes = g_.storages[s.storage].type == dtype::u8;
     const bool decodable =
         c.kind == stash_kind::encoded &&
         (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr ||
@@ -534,29 +535,29 @@ class replayer {
   }
 
   // Whether the op belongs to a recipe by which some storage is computed again.
-  bool is_run_again(op_id o) const { return run_again_[static_cast<std::size_t>(o)]; }
+  bool is_run_again(op_id o) const { return run_again_[o]; }
 
   // Whether the op is the last of the recipe of what it makes, with a mask that gates it.
   bool is_gated(const step& s) const {
-    const stash_choice& c = at(p_.choices, s.storage);
+    const stash_choice& c = p_.choices[s.storage];
     return c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask &&
-           at(g_.ops, s.op).kind == op_kind::batch_norm && in_range(c.recipe, g_.recipes) &&
-           at(g_.recipes, c.recipe).target == s.storage && at(g_.recipes, c.recipe).ops.back() == s.op;
+           g_.ops[s.op].kind == op_kind::batch_norm && g_.recipes.contains(c.recipe) &&
+           g_.recipes[c.recipe].target == s.storage && g_.recipes[c.recipe].ops.back() == s.op;
   }
 
   void recompute(const step& s) {
-    const bool known = in_range(s.op, g_.ops) && in_range(s.storage, g_.storages) && is_run_again(s.op) &&
-                       at(g_.ops, s.op).outputs[0].storage == s.storage;
+    const bool known = g_.ops.contains(s.op) && g_.storages.contains(s.storage) && is_run_again(s.op) &&
+                       g_.ops[s.op].outputs[0].storage == s.storage;
     if (!known) {
-      const bool there = in_range(s.storage, g_.storages);
-      const bool chosen = there && at(p_.choices, s.storage).kind == stash_kind::recompute;
+      const bool there = g_.storages.contains(s.storage);
+      const bool chosen = there && p_.choices[s.storage].kind == stash_kind::recompute;
       found_.add(there && !chosen ? plan_fault::illegal_encoding : plan_fault::bad_reference,
                  "step {}: storage {} is not to be recomputed by op {}", now_, s.storage, s.op);
       for (const buffer_id b : s.outputs)
         if (touch(b)) content_of(b) = {};
       return;
     }
-    const op& o = at(g_.ops, s.op);
+    const op& o = g_.ops[s.op];
     const bool gated = is_gated(s);
     if (!length_is("inputs", s.inputs.size(), o.inputs.size() + (gated ? 1 : 0)) ||
         !length_is("outputs", s.outputs.size(), o.outputs.size()) ||
@@ -569,7 +570,7 @@ class replayer {
         touched = touch(b) && touched;
     }
     if (!touched) return;
-    if (!ran_[static_cast<std::size_t>(s.op)]) {
+    if (!ran_[s.op]) {
       found_.add(plan_fault::missing_value, "step {}: {} has not run, its statistics are not there", now_,
                  o.name);
     }
@@ -594,11 +595,11 @@ class replayer {
   const graph& g_;
   const graph_history& h_;
   finding_list& found_;
-  std::vector<content> contents_;
+  id_vector<buffer_id, content> contents_;
   std::vector<copying> copies_;
-  std::vector<bool> ran_, run_again_;
+  id_vector<op_id, bool> ran_, run_again_;
   std::int64_t now_ = 0;
-  op_id due_ = 0;
+  op_id due_ = op_id(0);
 };
 
 }  // namespace

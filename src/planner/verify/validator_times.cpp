@@ -27,7 +27,8 @@ class clock_checker {
         copied_out_(p.network.storages.size(), 0.0),
         copied_in_(p.network.storages.size(), 0.0),
         tolerance_(1e-9 * std::max(1.0, p.times.simulated_ms)),
-        priced_(p.model && model_is_sane(*p.model)) {}
+        times_(p.model ? time_model_of(*p.model) : nullptr),
+        priced_(times_ != nullptr && times_->is_sane()) {}
 
   void run() {
     double last = 0.0;
@@ -65,15 +66,14 @@ class clock_checker {
   // What a copy needs is there, and a wait lasts until the copy has ended.
   void check_copy(std::size_t i) {
     const step& s = p_.steps[i];
-    if (!in_range(s.storage, p_.network.storages)) return;
-    const auto storage = static_cast<std::size_t>(s.storage);
+    if (!p_.network.storages.contains(s.storage)) return;
+    const storage_id storage = s.storage;
     const step_time& t = p_.timeline[i];
     switch (s.kind) {
       case step_kind::copy_out:
       case step_kind::copy_in:
         for (const buffer_id b : s.inputs) {
-          if (in_range(b, p_.buffers))
-            expect(i, t.begin_ms, at(written_, b), "begins", "its source is there");
+          if (p_.buffers.contains(b)) expect(i, t.begin_ms, written_[b], "begins", "its source is there");
         }
         (s.kind == step_kind::copy_out ? copied_out_ : copied_in_)[storage] = t.end_ms;
         count_on_host(s, t);
@@ -94,12 +94,12 @@ class clock_checker {
     const double ms = p_.timeline[i].end_ms - p_.timeline[i].begin_ms;
     switch (s.kind) {
       case step_kind::run: {
-        if (!in_range(s.op, p_.network.ops)) return;
-        const op& o = at(p_.network.ops, s.op);
-        const double least = op_time(p_.network, o, *p_.model);
+        if (!p_.network.ops.contains(s.op)) return;
+        const op& o = p_.network.ops[s.op];
+        const double least = times_->op_time(p_.network, o);
         at_least(i, ms, least);
         const stash_alternative* const a = chosen_alternative(p_, s.op);
-        work_ += least + (a != nullptr && o.alternatives.size() > 1 ? alternative_time(*a, *p_.model) : 0.0);
+        work_ += least + (a != nullptr && o.alternatives.size() > 1 ? times_->alternative_time(*a) : 0.0);
         return;
       }
       case step_kind::encode:
@@ -107,17 +107,17 @@ class clock_checker {
       case step_kind::decode:
         return add_codec(s, false);
       case step_kind::recompute:
-        if (in_range(s.op, p_.network.ops)) work_ += op_time(p_.network, at(p_.network.ops, s.op), *p_.model);
+        if (p_.network.ops.contains(s.op)) work_ += times_->op_time(p_.network, p_.network.ops[s.op]);
         return;
       case step_kind::copy_out:
       case step_kind::copy_in: {
         // Whatever else the link does makes it longer.
         const machine& m = *p_.model;
         const double rate = s.kind == step_kind::copy_out ? m.out_bytes_per_second : m.in_bytes_per_second;
-        if (rate > 0.0 && !s.inputs.empty() && in_range(s.inputs[0], p_.buffers)) {
+        if (rate > 0.0 && !s.inputs.empty() && p_.buffers.contains(s.inputs[0])) {
           at_least(
               i, ms,
-              1e3 * (m.link_latency_seconds + static_cast<double>(at(p_.buffers, s.inputs[0]).bytes) / rate));
+              1e3 * (m.link_latency_seconds + static_cast<double>(p_.buffers[s.inputs[0]].bytes) / rate));
         }
         return;
       }
@@ -129,11 +129,10 @@ class clock_checker {
   }
 
   void add_codec(const step& s, bool encodes) {
-    if (!in_range(s.storage, p_.choices) || s.inputs.size() != 1 || s.outputs.size() != 1) return;
-    if (!in_range(s.inputs[0], p_.buffers) || !in_range(s.outputs[0], p_.buffers)) return;
-    const std::int64_t from = at(p_.buffers, s.inputs[0]).bytes, to = at(p_.buffers, s.outputs[0]).bytes;
-    work_ += codec_time(at(p_.choices, s.storage).stored.kind, encodes ? from : to, encodes ? to : from,
-                        *p_.model);
+    if (!p_.choices.contains(s.storage) || s.inputs.size() != 1 || s.outputs.size() != 1) return;
+    if (!p_.buffers.contains(s.inputs[0]) || !p_.buffers.contains(s.outputs[0])) return;
+    const std::int64_t from = p_.buffers[s.inputs[0]].bytes, to = p_.buffers[s.outputs[0]].bytes;
+    work_ += times_->codec_time(p_.choices[s.storage].stored.kind, encodes ? from : to, encodes ? to : from);
   }
 
   void at_least(std::size_t i, double ms, double least) {
@@ -145,7 +144,7 @@ class clock_checker {
   void check_sums(double last) {
     double update = 0.0;
     for (const op& o : p_.network.ops) {
-      if (o.stage == op_stage::update) update += op_time(p_.network, o, *p_.model);
+      if (o.stage == op_stage::update) update += times_->op_time(p_.network, o);
     }
     if (!(p_.times.update_ms >= update * (1.0 - 1e-6) - tolerance_)) {
       found_.add(plan_fault::bad_times, "update_ms: {}, by the model {}", p_.times.update_ms, update);
@@ -166,8 +165,8 @@ class clock_checker {
   void count_on_host(const step& s, const step_time& t) {
     const bool leaves = s.kind == step_kind::copy_out;
     for (const buffer_id b : leaves ? s.outputs : s.inputs) {
-      if (!in_range(b, p_.buffers)) continue;
-      const auto bytes = static_cast<double>(at(p_.buffers, b).bytes);
+      if (!p_.buffers.contains(b)) continue;
+      const auto bytes = static_cast<double>(p_.buffers[b].bytes);
       on_host_.emplace_back(leaves ? t.begin_ms : t.end_ms - tolerance_, leaves ? bytes : -bytes);
     }
   }
@@ -190,8 +189,8 @@ class clock_checker {
     if (s.kind == step_kind::wait_out || s.kind == step_kind::wait_in) return;
     for (const auto* list : {&s.outputs, &s.optional_outputs}) {
       for (const buffer_id b : *list) {
-        if (!in_range(b, p_.buffers)) continue;
-        double& ms = written_[static_cast<std::size_t>(b)];
+        if (!p_.buffers.contains(b)) continue;
+        double& ms = written_[b];
         ms = std::max(ms, p_.timeline[i].end_ms);
       }
     }
@@ -199,11 +198,13 @@ class clock_checker {
 
   const plan& p_;
   finding_list& found_;
-  std::vector<double> written_, copied_out_, copied_in_;
+  id_vector<buffer_id, double> written_;
+  id_vector<storage_id, double> copied_out_, copied_in_;
   std::vector<std::pair<double, double>> on_host_;  ///< ms, and bytes that come or go
   std::array<double, streams> free_from_{};
   double tolerance_;
-  bool priced_;                       ///< there is a model to compare with
+  const std::unique_ptr<const time_model> times_;  ///< by the model of the machine, if there is one
+  bool priced_;                                    ///< there is a model to compare with
   double work_ = 0.0, waited_ = 0.0;  ///< ms of the compute stream: by the model, and shown as waits
 };
 

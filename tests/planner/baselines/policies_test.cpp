@@ -71,7 +71,7 @@ struct rule_case {
     std::vector<std::pair<storage_id, transfer>> list;
     for (std::size_t i = 0; i < r.choice.size(); ++i) {
       for (const transfer& t : ticks.items[i].options[static_cast<std::size_t>(r.choice[i])].transfers)
-        list.emplace_back(set.components[i].storages[static_cast<std::size_t>(t.form)], t);
+        list.emplace_back(set.components[i].storages[position_of(t.form)], t);
     }
     return list;
   }
@@ -106,7 +106,7 @@ TEST(policies, gist_on_the_chain) {
   // ReLU before pooling: the joint code is the Binarize of the ReLU and the index of the pool in one. So b,
   // which pooling would search its maximum in, is not kept.
   EXPECT_EQ(c.choice_of(c.b).kind, stash_kind::none);
-  const op& pool = c.g.op_at(3);
+  const op& pool = c.g.op_at(op_id(3));
   bool code = false;
   for (const storage_id s : pool.optional_outputs) {
     const stash_choice& kept = c.choice_of(s);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/graph/graph.hpp"
+#include "planner/graph/id_literals.hpp"
 #include "planner/graph/sample_graph.hpp"
 #include "stash/error.hpp"
 
@@ -23,8 +24,8 @@ std::string refusal(const graph& g) {
   return "nothing was refused";
 }
 
-std::size_t position(const graph& g, const std::string& name) {
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+op_id position(const graph& g, const std::string& name) {
+  for (const op_id i : g.ops.ids()) {
     if (g.ops[i].name == name) return i;
   }
   throw std::out_of_range(name);
@@ -35,7 +36,7 @@ op& op_named(graph& g, const std::string& name) {
 }
 
 storage& output_of(graph& g, const std::string& name) {
-  return g.storages[static_cast<std::size_t>(op_named(g, name).outputs[0].storage)];
+  return g.storages[op_named(g, name).outputs[0].storage];
 }
 
 TEST(check_graph, accepts_a_made_graph) {
@@ -44,13 +45,13 @@ TEST(check_graph, accepts_a_made_graph) {
 
 TEST(check_graph, accepts_parts_of_the_batch) {
   graph g = sample_graph();
-  g.ops[0].batch_end = 2;
-  op rest = g.ops[0];
+  g.ops[0_op].batch_end = 2;
+  op rest = g.ops[0_op];
   rest.name += "/rest";
   rest.batch_begin = 2;
   rest.batch_end = 4;
   for (op& o : g.ops) {
-    if (o.forward_op > 0) ++o.forward_op;
+    if (o.forward_op > 0_op) ++o.forward_op;
   }
   for (recipe& r : g.recipes)
     ++r.ops[0];
@@ -79,59 +80,70 @@ TEST(check_graph, storages) {
       {"batch 0", [](graph& g) { g.batch = 0; }, "batch: expected an integer from 1"},
       {"batch too large", [](graph& g) { g.batch = std::int64_t{1} << 31; }, "batch"},
       {"classes", [](graph& g) { g.classes = -1; }, "classes: expected at least 0"},
-      {"empty name", [](graph& g) { g.storages[1].name.clear(); }, "storages[1] '': name"},
-      {"name twice", [](graph& g) { g.storages[3].name = g.storages[1].name; }, "storages[3]"},
-      {"dimension 0", [](graph& g) { g.storages[0].shape[1] = 0; },
+      {"empty name", [](graph& g) { g.storages[1_storage].name.clear(); }, "storages[1] '': name"},
+      {"name twice", [](graph& g) { g.storages[3_storage].name = g.storages[1_storage].name; },
+       "storages[3]"},
+      {"dimension 0", [](graph& g) { g.storages[0_storage].shape[1] = 0; },
        "storages[0] 'input': shape: expected positive"},
-      {"dimension -1", [](graph& g) { g.storages[0].shape[1] = -1; },
+      {"dimension -1", [](graph& g) { g.storages[0_storage].shape[1] = -1; },
        "storages[0] 'input': shape: expected positive"},
-      {"nine dimensions", [](graph& g) { g.storages[0].shape.assign(9, 1); },
+      {"nine dimensions", [](graph& g) { g.storages[0_storage].shape.assign(9, 1); },
        "storages[0] 'input': shape: expected at"},
-      {"bytes", [](graph& g) { g.storages[0].bytes_per_sample += 1; }, "bytes_per_sample: expected 192"},
-      {"role without a fixed size", [](graph& g) { g.storages[0].fixed_bytes = 64; },
+      {"bytes", [](graph& g) { g.storages[0_storage].bytes_per_sample += 1; },
+       "bytes_per_sample: expected 192"},
+      {"role without a fixed size", [](graph& g) { g.storages[0_storage].fixed_bytes = 64; },
        "fixed_bytes: expected 0"},
       {"fixed size per sample",
        [](graph& g) {
-         g.storages[1].bytes_per_sample = g.storages[1].fixed_bytes;
-         g.storages[1].fixed_bytes = 0;
+         g.storages[1_storage].bytes_per_sample = g.storages[1_storage].fixed_bytes;
+         g.storages[1_storage].fixed_bytes = 0;
        },
        "fixed_bytes: expected 432"},
-      {"type", [](graph& g) { g.storages[0].type = dtype::f32; }, "bytes_per_sample: expected 768"},
-      {"unknown role", [](graph& g) { g.storages[0].role = static_cast<storage_role>(77); }, "known role"},
-      {"unknown type", [](graph& g) { g.storages[0].type = static_cast<dtype>(77); }, "known role and type"},
+      {"type", [](graph& g) { g.storages[0_storage].type = dtype::f32; }, "bytes_per_sample: expected 768"},
+      {"unknown role", [](graph& g) { g.storages[0_storage].role = static_cast<storage_role>(77); },
+       "known role"},
+      {"unknown type", [](graph& g) { g.storages[0_storage].type = static_cast<dtype>(77); },
+       "known role and type"},
       {"product that overflows",
        [](graph& g) {
-         g.storages[0].shape = {most, most, most};
+         g.storages[0_storage].shape = {most, most, most};
        },
        "storages[0]"},
       {"total that overflows",
        [](graph& g) {
          g.batch = 1 << 30;
-         g.storages[0].shape = {1 << 20, 1 << 12};
-         g.storages[0].bytes_per_sample = std::int64_t{1} << 32;
+         g.storages[0_storage].shape = {1 << 20, 1 << 12};
+         g.storages[0_storage].bytes_per_sample = std::int64_t{1} << 32;
        },
        "2^60"},
-      {"density", [](graph& g) { g.storages[0].density = 1.01; }, "density"},
-      {"density NaN", [](graph& g) { g.storages[0].density = std::nan(""); }, "density"},
-      {"window_taps", [](graph& g) { g.storages[0].window_taps = -1; }, "window_taps"},
+      {"density", [](graph& g) { g.storages[0_storage].density = 1.01; }, "density"},
+      {"density NaN", [](graph& g) { g.storages[0_storage].density = std::nan(""); }, "density"},
+      {"window_taps", [](graph& g) { g.storages[0_storage].window_taps = -1; }, "window_taps"},
   });
 }
 
 TEST(check_graph, ids_and_slices) {
   expect_refused({
-      {"input id", [](graph& g) { g.ops[2].inputs[0].storage = 1000; }, "ops[2] 'c0': inputs[0].storage"},
-      {"negative id", [](graph& g) { g.ops[2].inputs[0].storage = -1; }, "ops[2] 'c0': inputs[0].storage"},
-      {"output id", [](graph& g) { g.ops[2].outputs[0].storage = 1000; }, "ops[2] 'c0': outputs[0].storage"},
-      {"parameter id", [](graph& g) { g.ops[2].parameters[0] = -5; }, "ops[2] 'c0': parameters[0]"},
-      {"written id", [](graph& g) { op_named(g, "fc/backward_weights").parameters_written[0] = 1000; },
+      {"input id", [](graph& g) { g.ops[2_op].inputs[0].storage = 1000_storage; },
+       "ops[2] 'c0': inputs[0].storage"},
+      {"negative id", [](graph& g) { g.ops[2_op].inputs[0].storage = no_id; },
+       "ops[2] 'c0': inputs[0].storage"},
+      {"output id", [](graph& g) { g.ops[2_op].outputs[0].storage = 1000_storage; },
+       "ops[2] 'c0': outputs[0].storage"},
+      {"parameter id", [](graph& g) { g.ops[2_op].parameters[0] = storage_id(-5); },
+       "ops[2] 'c0': parameters[0]"},
+      {"written id",
+       [](graph& g) { op_named(g, "fc/backward_weights").parameters_written[0] = 1000_storage; },
        "parameters_written[0]"},
-      {"optional output id", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 1000; },
+      {"optional output id", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 1000_storage; },
        "optional_outputs[0]"},
       {"read id",
-       [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].storage = 1000; },
+       [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].storage = 1000_storage; },
        "alternatives[0].reads[0].storage"},
       {"slice of another storage",
-       [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].slice.storage = 0; },
+       [](graph& g) {
+         op_named(g, "fc/backward_weights").alternatives[0].reads[0].slice.storage = 0_storage;
+       },
        "alternatives[0].reads[0].slice.storage"},
       {"feature map after the forward stage",
        [](graph& g) {
@@ -157,53 +169,58 @@ TEST(check_graph, ids_and_slices) {
       {"negative slice", [](graph& g) { op_named(g, "r2").inputs[0].channels = -1; }, "inputs[0].channels"},
       {"whole with a begin", [](graph& g) { op_named(g, "d1").inputs[0].channel_begin = 2; },
        "inputs[0].channels"},
-      {"recipe op", [](graph& g) { g.recipes[0].ops = {1000}; }, "recompute[0].ops[0]"},
-      {"recipe of another op", [](graph& g) { g.recipes[0].ops = {0}; }, "recompute[0].ops[0]"},
-      {"recipe of no op", [](graph& g) { g.recipes[0].ops.clear(); }, "recompute[0].ops: expected 1 to 8"},
-      {"recipe of one op twice", [](graph& g) { g.recipes[0].ops.push_back(g.recipes[0].ops[0]); },
-       "recompute[0].ops[1]"},
-      {"recipe of many ops", [](graph& g) { g.recipes[0].ops.resize(9); },
+      {"recipe op", [](graph& g) { g.recipes[0_recipe].ops = {1000_op}; }, "recompute[0].ops[0]"},
+      {"recipe of another op", [](graph& g) { g.recipes[0_recipe].ops = {0_op}; }, "recompute[0].ops[0]"},
+      {"recipe of no op", [](graph& g) { g.recipes[0_recipe].ops.clear(); },
        "recompute[0].ops: expected 1 to 8"},
-      {"recipe target", [](graph& g) { g.recipes[0].target = 0; }, "recompute[0].target"},
-      {"recipe source", [](graph& g) { g.recipes[0].sources = {g.recipes[0].target}; },
+      {"recipe of one op twice",
+       [](graph& g) { g.recipes[0_recipe].ops.push_back(g.recipes[0_recipe].ops[0]); },
+       "recompute[0].ops[1]"},
+      {"recipe of many ops", [](graph& g) { g.recipes[0_recipe].ops.resize(9); },
+       "recompute[0].ops: expected 1 to 8"},
+      {"recipe target", [](graph& g) { g.recipes[0_recipe].target = 0_storage; }, "recompute[0].target"},
+      {"recipe source", [](graph& g) { g.recipes[0_recipe].sources = {g.recipes[0_recipe].target}; },
        "recompute[0].sources"},
-      {"recipe without source", [](graph& g) { g.recipes[0].sources.clear(); }, "recompute[0].sources"},
-      {"recipe with a source more", [](graph& g) { g.recipes[0].sources.push_back(0); },
+      {"recipe without source", [](graph& g) { g.recipes[0_recipe].sources.clear(); },
+       "recompute[0].sources"},
+      {"recipe with a source more", [](graph& g) { g.recipes[0_recipe].sources.push_back(0_storage); },
        "recompute[0].sources"},
   });
 }
 
 TEST(check_graph, operands) {
   expect_refused({
-      {"op name twice", [](graph& g) { g.ops[3].name = g.ops[1].name; }, "ops[3]"},
-      {"op without a name", [](graph& g) { g.ops[3].name.clear(); }, "ops[3] '': name"},
-      {"unknown kind", [](graph& g) { g.ops[3].kind = static_cast<op_kind>(99); }, "known kind"},
-      {"unknown stage", [](graph& g) { g.ops[3].stage = static_cast<op_stage>(99); }, "known kind and stage"},
-      {"no input", [](graph& g) { g.ops[2].inputs.clear(); }, "inputs: expected 1 operands, got 0"},
-      {"two inputs", [](graph& g) { g.ops[2].inputs.push_back(g.ops[2].inputs[0]); },
+      {"op name twice", [](graph& g) { g.ops[3_op].name = g.ops[1_op].name; }, "ops[3]"},
+      {"op without a name", [](graph& g) { g.ops[3_op].name.clear(); }, "ops[3] '': name"},
+      {"unknown kind", [](graph& g) { g.ops[3_op].kind = static_cast<op_kind>(99); }, "known kind"},
+      {"unknown stage", [](graph& g) { g.ops[3_op].stage = static_cast<op_stage>(99); },
+       "known kind and stage"},
+      {"no input", [](graph& g) { g.ops[2_op].inputs.clear(); }, "inputs: expected 1 operands, got 0"},
+      {"two inputs", [](graph& g) { g.ops[2_op].inputs.push_back(g.ops[2_op].inputs[0]); },
        "inputs: expected 1 operands, got 2"},
-      {"no output", [](graph& g) { g.ops[2].outputs.clear(); }, "outputs: expected 1 operands, got 0"},
-      {"no weight", [](graph& g) { g.ops[2].parameters.clear(); },
+      {"no output", [](graph& g) { g.ops[2_op].outputs.clear(); }, "outputs: expected 1 operands, got 0"},
+      {"no weight", [](graph& g) { g.ops[2_op].parameters.clear(); },
        "parameters: expected 1 to 2 operands, got 0"},
       {"norm with 3 parameters", [](graph& g) { op_named(g, "n1").parameters.pop_back(); },
        "parameters: expected 4"},
-      {"relu with a mask", [](graph& g) { op_named(g, "r2").optional_outputs = {0}; }, "optional_outputs"},
+      {"relu with a mask", [](graph& g) { op_named(g, "r2").optional_outputs = {0_storage}; },
+       "optional_outputs"},
       {"weight as input",
        [](graph& g) {
-         g.ops[0].inputs[0] = {1, 0, 0};
+         g.ops[0_op].inputs[0] = {1_storage, 0, 0};
        },
        "ops[0] 'c1': inputs[0]: expected a feature map"},
-      {"map as parameter", [](graph& g) { g.ops[0].parameters[0] = 0; },
+      {"map as parameter", [](graph& g) { g.ops[0_op].parameters[0] = 0_storage; },
        "parameters[0]: expected a storage of fixed size"},
       {"image as output",
        [](graph& g) {
-         g.ops[0].outputs[0] = {0, 0, 0};
+         g.ops[0_op].outputs[0] = {0_storage, 0, 0};
        },
        "outputs[0]: expected feature_map, got image"},
       {"map written in backward",
        [](graph& g) { op_named(g, "c0/backward_data").outputs[0] = op_named(g, "c0").outputs[0]; },
        "outputs[0]: expected gradient"},
-      {"map as optional output", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 0; },
+      {"map as optional output", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 0_storage; },
        "expected auxiliary"},
       {"gradient as stash",
        [](graph& g) {
@@ -231,17 +248,17 @@ TEST(check_graph, operands) {
        "outputs[0]: expected no channels of an input"},
       {"partly in place", [](graph& g) { op_named(g, "r2").outputs[0].channel_begin = 1; },
        "outputs[0]: expected channels of an input exactly or none"},
-      {"workspace", [](graph& g) { g.ops[0].workspace_bytes = -1; }, "workspace_bytes"},
-      {"seconds", [](graph& g) { g.ops[0].seconds = -1.0; }, "seconds"},
-      {"seconds NaN", [](graph& g) { g.ops[0].seconds = std::nan(""); }, "seconds"},
-      {"batch range beyond", [](graph& g) { g.ops[0].batch_end = g.batch + 1; }, "batch_end"},
+      {"workspace", [](graph& g) { g.ops[0_op].workspace_bytes = -1; }, "workspace_bytes"},
+      {"seconds", [](graph& g) { g.ops[0_op].seconds = -1.0; }, "seconds"},
+      {"seconds NaN", [](graph& g) { g.ops[0_op].seconds = std::nan(""); }, "seconds"},
+      {"batch range beyond", [](graph& g) { g.ops[0_op].batch_end = g.batch + 1; }, "batch_end"},
       {"batch range empty",
        [](graph& g) {
-         g.ops[0].batch_begin = 2;
-         g.ops[0].batch_end = 2;
+         g.ops[0_op].batch_begin = 2;
+         g.ops[0_op].batch_end = 2;
        },
        "batch_begin"},
-      {"batch begin without end", [](graph& g) { g.ops[0].batch_begin = 1; }, "batch_begin"},
+      {"batch begin without end", [](graph& g) { g.ops[0_op].batch_begin = 1; }, "batch_begin"},
   });
 }
 
@@ -249,17 +266,17 @@ TEST(check_graph, order) {
   expect_refused({
       {"input never written", [](graph& g) { g.ops.erase(g.ops.begin()); },
        "inputs[0]: expected channels written by earlier ops"},
-      {"reader before writer", [](graph& g) { std::swap(g.ops[1], g.ops[2]); },
+      {"reader before writer", [](graph& g) { std::swap(g.ops[1_op], g.ops[2_op]); },
        "inputs[0]: expected channels written"},
       {"half of a concatenation missing",
        [](graph& g) {
          for (const char* name : {"c3", "r3"})
-           g.ops.erase(g.ops.begin() + static_cast<std::ptrdiff_t>(position(g, name)));
+           g.ops.erase(g.ops.begin() + position(g, name).number());
        },
        "'d1': inputs[0]: expected channels written by earlier ops"},
       {"stage order",
        [](graph& g) {
-         g.ops.push_back(g.ops[0]);
+         g.ops.push_back(g.ops[0_op]);
          g.ops.back().name = "late";
        },
        "stage: expected forward ops before"},
@@ -274,12 +291,12 @@ TEST(check_graph, order) {
          g.ops.push_back(o);
        },
        "stage: expected forward or backward"},
-      {"no forward op", [](graph& g) { op_named(g, "r2/backward").forward_op = -1; }, "forward_op"},
-      {"forward op out of range", [](graph& g) { op_named(g, "r2/backward").forward_op = 1000; },
+      {"no forward op", [](graph& g) { op_named(g, "r2/backward").forward_op = no_id; }, "forward_op"},
+      {"forward op out of range", [](graph& g) { op_named(g, "r2/backward").forward_op = 1000_op; },
        "forward_op"},
-      {"forward op of another kind", [](graph& g) { op_named(g, "r2/backward").forward_op = 0; },
+      {"forward op of another kind", [](graph& g) { op_named(g, "r2/backward").forward_op = 0_op; },
        "forward_op: expected relu"},
-      {"forward op of a forward op", [](graph& g) { op_named(g, "r2").forward_op = 0; }, "forward_op"},
+      {"forward op of a forward op", [](graph& g) { op_named(g, "r2").forward_op = 0_op; }, "forward_op"},
       {"statistic never saved",
        [](graph& g) {
          op& n = op_named(g, "n1");
@@ -326,10 +343,7 @@ TEST(check_graph, shapes_of_operands) {
          a.stride_h = 3;
        },
        "'p1': "},
-      {"window_taps",
-       [](graph& g) {
-         g.storages[static_cast<std::size_t>(op_named(g, "p1").optional_outputs[0])].window_taps = 9;
-       },
+      {"window_taps", [](graph& g) { g.storages[op_named(g, "p1").optional_outputs[0]].window_taps = 9; },
        "'p1': optional_outputs[0]: expected the window_taps"},
       {"dense outputs", [](graph& g) { op_named(g, "fc").attributes.out_features = 6; },
        "'fc': outputs[0]: expected 6"},

@@ -27,7 +27,7 @@ class generic_graph {
     s.bytes_per_sample = elements * static_cast<std::int64_t>(size_of(type));
     s.density = density;
     g_.storages.push_back(s);
-    return static_cast<storage_id>(g_.storages.size()) - 1;
+    return storage_id(g_.storages.size()) - 1;
   }
   storage_id map(std::int64_t elements, double density = 0.5, dtype type = dtype::f32) {
     return add(storage_role::feature_map, elements, density, type);

@@ -40,7 +40,7 @@ class network_test : public ::testing::Test {
 };
 
 TEST_F(network_test, input_is_the_first_node) {
-  EXPECT_EQ(image, 0);
+  EXPECT_EQ(image, node_id(0));
   EXPECT_EQ(net.name(), "net");
   EXPECT_EQ(net.at(image).name, "input");
   EXPECT_EQ(net.at(image).kind, node_kind::input);
@@ -145,7 +145,7 @@ TEST_F(network_test, element_wise_nodes_refuse_bad_numbers) {
   expect_refused([&] { net.lrn("n", image, 5, -1.0F); }, "n", "alpha");
   expect_refused([&] { net.lrn("n", image, 5, 1.0F, nan); }, "n", "beta");
   expect_refused([&] { net.lrn("n", image, 5, 1.0F, 1.0F, 0.0F); }, "n", "k");
-  EXPECT_EQ(net.dropout("none", image, 0.0F), 1);
+  EXPECT_EQ(net.dropout("none", image, 0.0F), node_id(1));
 }
 
 TEST_F(network_test, pooling_shapes) {
@@ -276,10 +276,10 @@ TEST_F(network_test, names_are_unique_and_not_empty) {
 }
 
 TEST_F(network_test, operands_must_exist) {
-  expect_refused([&] { net.relu("r", 1); }, "r", "got 1");
-  expect_refused([&] { net.relu("r", -1); }, "r", "got -1");
-  expect_refused([&] { net.add("s", image, 7); }, "s", "got 7");
-  expect_refused([&] { net.concat("c", {image, 9}); }, "c", "got 9");
+  expect_refused([&] { net.relu("r", node_id(1)); }, "r", "got 1");
+  expect_refused([&] { net.relu("r", no_id); }, "r", "got -1");
+  expect_refused([&] { net.add("s", image, node_id(7)); }, "s", "got 7");
+  expect_refused([&] { net.concat("c", {image, node_id(9)}); }, "c", "got 9");
 }
 
 TEST(network_input_test, extents_must_be_positive_and_sane) {
@@ -288,7 +288,7 @@ TEST(network_input_test, extents_must_be_positive_and_sane) {
   expect_refused([&] { net.input(28, -1, 1); }, "input", "[28, -1, 1]");
   constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
   expect_refused([&] { net.input(huge, huge, huge); }, "input", "output shape");
-  EXPECT_EQ(net.input(1, 1, 1), 0);
+  EXPECT_EQ(net.input(1, 1, 1), node_id(0));
   EXPECT_EQ(parameter_count(net), 0);
 }
 

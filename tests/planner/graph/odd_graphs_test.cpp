@@ -11,6 +11,7 @@
 
 #include "planner/budget_planner.hpp"
 #include "planner/graph/generic_graph.hpp"
+#include "planner/graph/id_literals.hpp"
 #include "planner/graph/machine.hpp"
 #include "planner/graph/recipes.hpp"
 #include "planner/json/json.hpp"
@@ -37,7 +38,7 @@ TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
   b.forward({}, {other});
   b.backward({{read(small, need::range)}});
   b.backward({{read(large, need::exact_value)}});
-  b.again(large, {small}, {1});
+  b.again(large, {small}, {1_op});
   for (const policy chosen : {policy::lossless, policy::fp8}) {
     plan_options o;
     o.chosen_policy = chosen;
@@ -55,7 +56,7 @@ TEST(odd_graphs, recompute_rules_of_what_is_overwritten_are_refused) {
     b.forward({x}, {y});
     b.forward({}, {target ? y : x});
     b.backward({{read(y, need::exact_value)}});
-    b.again(y, {x}, {1});
+    b.again(y, {x}, {1_op});
     try {
       check_graph(b.made());
       ADD_FAILURE() << "expected a refusal";
@@ -76,7 +77,7 @@ TEST(odd_graphs, alternatives_may_read_nothing) {
   o.model = find_machine("h200");
   const plan p = make_plan(b.made(), o);
   EXPECT_EQ(findings_of(p), "");
-  EXPECT_EQ(p.alternative, (std::vector<std::int32_t>{-1, 0}));
+  EXPECT_EQ(p.alternative.list(), (std::vector<std::int32_t>{-1, 0}));
 }
 
 /// A dense map with a reader that wants so much of it, and one that wants any values.
@@ -109,13 +110,13 @@ TEST(odd_graphs, fine_values_are_kept_in_16_bits_where_the_policy_rounds_further
     const plan p = make_plan(read_twice(need::fine_value), o);
     SCOPED_TRACE(to_string(chosen));
     EXPECT_EQ(findings_of(p), "");
-    EXPECT_EQ(p.choices[0].stored.values, coarse);
-    EXPECT_EQ(p.choices[1].stored.kind, encoding_kind::cast);
-    EXPECT_EQ(p.choices[1].stored.values, fine);
+    EXPECT_EQ(p.choices[storage_id(0)].stored.values, coarse);
+    EXPECT_EQ(p.choices[storage_id(1)].stored.kind, encoding_kind::cast);
+    EXPECT_EQ(p.choices[storage_id(1)].stored.values, fine);
     // Without that reader nothing of 16 bits is offered.
     const plan any = make_plan(read_twice(need::value), o);
     EXPECT_EQ(findings_of(any), "");
-    EXPECT_EQ(any.choices[1].stored.values, coarse);
+    EXPECT_EQ(any.choices[storage_id(1)].stored.values, coarse);
   }
 }
 
@@ -124,8 +125,8 @@ TEST(odd_graphs, fine_values_of_16_bit_maps_stay_as_they_are) {
   o.chosen_policy = policy::fp8;
   const plan p = make_plan(read_twice(need::fine_value, dtype::f16), o);
   EXPECT_EQ(findings_of(p), "");
-  EXPECT_EQ(p.choices[0].stored.values, value_format::fp8_e4m3);
-  EXPECT_EQ(p.choices[1].kind, stash_kind::raw);
+  EXPECT_EQ(p.choices[storage_id(0)].stored.values, value_format::fp8_e4m3);
+  EXPECT_EQ(p.choices[storage_id(1)].kind, stash_kind::raw);
 }
 
 TEST(odd_graphs, plans_that_round_fine_values_further_are_found) {
@@ -136,7 +137,7 @@ TEST(odd_graphs, plans_that_round_fine_values_further_are_found) {
   for (op& x : p.network.ops) {
     for (stash_alternative& a : x.alternatives) {
       for (stash_read& r : a.reads)
-        if (r.storage == 1) r.what = need::fine_value;
+        if (r.storage == 1_storage) r.what = need::fine_value;
     }
   }
   EXPECT_THAT(findings_of(p), AllOf(HasSubstr("does not serve fine_value"), HasSubstr("fewer than 16 bits")));
@@ -160,14 +161,14 @@ TEST(odd_graphs, what_is_computed_again_is_as_fine_as_its_source) {
     b.forward({}, {other});
     b.backward({{read(y, need::fine_value)}});
     b.backward({{read(x, source_need)}});
-    b.again(y, {x}, {1});
+    b.again(y, {x}, {1_op});
     for (const policy chosen : {policy::lossless, policy::fp8}) {
       plan_options o;
       o.chosen_policy = chosen;
       const plan p = make_plan(b.made(), o);
       EXPECT_EQ(findings_of(p), "");
       const bool rounded = chosen == policy::fp8 && source_need == need::value;
-      EXPECT_EQ(p.choices[1].kind, rounded ? stash_kind::encoded : stash_kind::recompute);
+      EXPECT_EQ(p.choices[storage_id(1)].kind, rounded ? stash_kind::encoded : stash_kind::recompute);
     }
   }
 }
@@ -269,7 +270,7 @@ graph random_ops(std::uint64_t seed) {
     for (int inputs = made.empty() ? 0 : below(3); inputs-- > 0;)
       from.insert(made[static_cast<std::size_t>(below(k))]);
     b.forward({from.begin(), from.end()}, {s});
-    if (below(2) == 0) cheap.push_back(k);
+    if (below(2) == 0) cheap.push_back(op_id(k));
     made.push_back(s);
   }
   for (int k = 0; k < 1 + below(7); ++k) {

@@ -104,21 +104,21 @@ class random_network {
 
   // Every value that nobody reads contributes to the logits.
   void finish() {
-    std::vector<bool> read(net_.nodes().size(), false);
+    id_vector<node_id, bool> read(net_.nodes().size(), false);
     for (const node& n : net_.nodes()) {
       for (const node_id x : n.inputs)
-        read[static_cast<std::size_t>(x)] = true;
+        read[x] = true;
     }
-    node_id logits = -1;
-    for (std::size_t i = 0; i < read.size(); ++i) {
-      if (read[i]) continue;
-      auto x = static_cast<node_id>(i);
+    node_id logits = no_id;
+    for (const node_id n : read.ids()) {
+      if (read[n]) continue;
+      node_id x = n;
       if (is_map(x)) {
         x = pick(0, 1) == 1 ? net_.global_avg_pool(name("mean"), x) : x;
         x = pick(0, 1) == 1 ? net_.flatten(name("flat"), x) : x;
       }
       x = net_.dense(name("logits"), x, 5);
-      logits = logits < 0 ? x : net_.add(name("sum"), logits, x);
+      logits = !logits.valid() ? x : net_.add(name("sum"), logits, x);
     }
     net_.softmax_cross_entropy("loss", logits);
   }

@@ -3,6 +3,7 @@
 // best, and that no fault in such a plan goes unnoticed.
 
 #include "planner/graph/recipes.hpp"
+#include "planner/graph/id_literals.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ struct block {
 
   generic_graph g;
   storage_id image, z, n, a, gate, product, out;
-  static constexpr op_id norm = 1, activation = 2, multiply = 4;
+  static constexpr op_id norm = 1_op, activation = 2_op, multiply = 4_op;
   const std::vector<op_id> cheap{norm, activation, multiply};
 };
 
@@ -96,7 +97,7 @@ TEST(recipes, what_is_overwritten_or_not_read_is_no_source) {
   b.forward({y}, {w});
   b.forward({x}, {x});  // in place, and nothing of it is cheap
   b.backward({{read(w, need::value), read(x, need::value)}});
-  add_recipes(b.made(), std::vector<op_id>{1, 2});
+  add_recipes(b.made(), std::vector<op_id>{1_op, 2_op});
   EXPECT_THAT(b.made().recipes, IsEmpty()) << "y is not read, and x is another one by then";
 }
 
@@ -108,9 +109,9 @@ TEST(recipes, ops_in_place_are_part_of_a_chain) {
   b.forward({y}, {y});
   b.backward({{read(y, need::value)}});
   b.backward({{read(x, need::value)}});
-  add_recipes(b.made(), std::vector<op_id>{1, 2});
+  add_recipes(b.made(), std::vector<op_id>{1_op, 2_op});
   ASSERT_EQ(b.made().recipes.size(), 1U);
-  EXPECT_THAT(b.made().recipes[0].ops, ElementsAre(1, 2));
+  EXPECT_THAT(b.made().recipes[recipe_id(0)].ops, ElementsAre(1_op, 2_op));
   check_graph(b.made());
   EXPECT_EQ(findings_of(make_plan(b.made(), {})), "");
 }
@@ -119,7 +120,7 @@ TEST(recipes, one_map_is_kept_where_one_will_do) {
   block b;
   const plan p = make_plan(b.g.made(), {});
   EXPECT_EQ(findings_of(p), "");
-  const auto kind = [&](storage_id s) { return p.choices[static_cast<std::size_t>(s)].kind; };
+  const auto kind = [&](storage_id s) { return p.choices[s].kind; };
   EXPECT_EQ(kind(b.z), stash_kind::raw);
   EXPECT_EQ(kind(b.gate), stash_kind::raw);
   for (const storage_id s : {b.n, b.a, b.product})
@@ -136,7 +137,7 @@ TEST(recipes, rounded_sources_serve_values_and_nothing_finer) {
   o.chosen_policy = policy::fp8;
   const plan p = make_plan(b.g.made(), o);
   EXPECT_EQ(findings_of(p), "");
-  const auto choice = [&](storage_id s) { return p.choices[static_cast<std::size_t>(s)]; };
+  const auto choice = [&](storage_id s) { return p.choices[s]; };
   // n is read with 16 bits at least, so z, from which it follows, is kept in 16 bits, or n is kept itself.
   const stash_choice n = choice(b.n), z = choice(b.z);
   if (n.kind == stash_kind::recompute) {
@@ -154,7 +155,7 @@ TEST(recipes, a_chain_that_ends_in_a_norm_has_no_mask) {
   b.forward({x}, {z});
   const auto vector = [&b](storage_role role) {
     const storage_id s = b.add(role, map_elements, 1.0);
-    storage& made = b.made().storages[static_cast<std::size_t>(s)];
+    storage& made = b.made().storages[s];
     std::swap(made.fixed_bytes, made.bytes_per_sample);
     return s;
   };
@@ -167,7 +168,7 @@ TEST(recipes, a_chain_that_ends_in_a_norm_has_no_mask) {
   b.backward({{read(y, need::sign)}});
   b.backward({{read(y, need::value)}});
   b.backward({{read(x, need::value)}});
-  add_recipes(b.made(), std::vector<op_id>{1, 2});
+  add_recipes(b.made(), std::vector<op_id>{1_op, 2_op});
   ASSERT_EQ(b.made().recipes.size(), 1U);
   for (const policy chosen : {policy::lossless, policy::fp16, policy::fp8}) {
     plan_options o;
@@ -208,9 +209,7 @@ TEST(recipes, every_planted_fault_is_noticed) {
     EXPECT_NE(found, p.steps.end());
     return *found;
   };
-  const auto buffer_of = [](plan& p, buffer_id id) -> buffer& {
-    return p.buffers[static_cast<std::size_t>(id)];
-  };
+  const auto buffer_of = [](plan& p, buffer_id id) -> buffer& { return p.buffers[id]; };
   struct fault {
     const char* name;
     plan_fault expected;
@@ -221,26 +220,20 @@ TEST(recipes, every_planted_fault_is_noticed) {
        [&](plan& p) { again(p, block::norm).inputs[0] = again(p, block::multiply).inputs[1]; }},
       {"a source that is freed early", plan_fault::bad_lifetime,
        [&](plan& p) { buffer_of(p, again(p, block::norm).inputs[0]).last_step = 3; }},
-      {"a source that is not kept", plan_fault::illegal_encoding,
-       [&](plan& p) { p.choices[static_cast<std::size_t>(b.z)] = {}; }},
+      {"a source that is not kept", plan_fault::illegal_encoding, [&](plan& p) { p.choices[b.z] = {}; }},
       {"a source that is computed again itself", plan_fault::illegal_encoding,
        [&](plan& p) {
-         p.choices[static_cast<std::size_t>(b.product)].recipe = static_cast<std::int32_t>(
+         p.choices[b.product].recipe = p.network.recipes.id_of(
              std::find_if(p.network.recipes.begin(), p.network.recipes.end(),
-                          [&](const recipe& r) { return r.target == b.product && r.ops.size() == 1; }) -
-             p.network.recipes.begin());
+                          [&](const recipe& r) { return r.target == b.product && r.ops.size() == 1; }));
        }},
       {"another target's recipe", plan_fault::illegal_encoding,
-       [&](plan& p) {
-         p.choices[static_cast<std::size_t>(b.product)].recipe =
-             p.choices[static_cast<std::size_t>(b.n)].recipe;
-       }},
-      {"no recipe", plan_fault::illegal_encoding,
-       [&](plan& p) { p.choices[static_cast<std::size_t>(b.product)].recipe = -1; }},
+       [&](plan& p) { p.choices[b.product].recipe = p.choices[b.n].recipe; }},
+      {"no recipe", plan_fault::illegal_encoding, [&](plan& p) { p.choices[b.product].recipe = no_id; }},
       {"a step left out", plan_fault::missing_value,
        [&](plan& p) { again(p, block::norm).op = block::activation; }},
       {"an op that no recipe runs", plan_fault::bad_reference,
-       [&](plan& p) { again(p, block::norm).op = 0; }},
+       [&](plan& p) { again(p, block::norm).op = 0_op; }},
       {"one input too few", plan_fault::bad_reference,
        [&](plan& p) { again(p, block::multiply).inputs.pop_back(); }},
       {"a workspace that is too small", plan_fault::bad_size,
@@ -261,12 +254,12 @@ TEST(recipes, every_planted_fault_is_noticed) {
 
 TEST(recipes, an_exact_need_is_not_served_by_rounded_sources) {
   block b;
-  b.g.made().ops[7].alternatives[0].reads[0].what = need::exact_value;  // of the product
+  b.g.made().ops[op_id(7)].alternatives[0].reads[0].what = need::exact_value;  // of the product
   plan p = make_plan(b.g.made(), {});
   ASSERT_EQ(findings_of(p), "");
-  ASSERT_EQ(p.choices[static_cast<std::size_t>(b.product)].kind, stash_kind::recompute);
+  ASSERT_EQ(p.choices[b.product].kind, stash_kind::recompute);
   p.chosen_policy = policy::fp16;
-  stash_choice& gate = p.choices[static_cast<std::size_t>(b.gate)];
+  stash_choice& gate = p.choices[b.gate];
   gate.kind = stash_kind::encoded;
   gate.stored = {.kind = encoding_kind::cast, .values = value_format::fp16};
   const std::vector<plan_finding> found = validate(p);
@@ -286,12 +279,12 @@ graph random_chains(std::uint64_t seed) {
   std::vector<op_id> cheap;
   for (int k = 0; k < maps; ++k) {
     std::vector<storage_id> from;
-    for (storage_id s = std::max(0, k - 2); s < k; ++s)
+    for (storage_id s(std::max(0, k - 2)); s < storage_id(k); ++s)
       if (below(3) > 0) from.push_back(s);
     b.forward(from, {b.map(64 * (1 + below(8)), 1.0)});
-    if (!from.empty() && below(3) > 0) cheap.push_back(k);
+    if (!from.empty() && below(3) > 0) cheap.push_back(op_id(k));
   }
-  for (storage_id s = maps; s-- > 0;)
+  for (storage_id s(maps); s-- > 0_storage;)
     if (below(5) > 0) b.backward({{read(s, below(2) == 0 ? need::value : need::exact_value)}});
   add_recipes(b.made(), cheap);
   return b.made();
@@ -309,30 +302,29 @@ std::int64_t least_of_all(const graph& g) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   const auto legal = [&](const stash_choice& c) {
     if (c.kind != stash_kind::recompute) return true;
-    const std::vector<storage_id>& sources = g.recipes[static_cast<std::size_t>(c.recipe)].sources;
-    return std::all_of(sources.begin(), sources.end(), [&](storage_id x) {
-      return s.choices[static_cast<std::size_t>(x)].kind == stash_kind::raw;
-    });
+    const std::vector<storage_id>& sources = g.recipes[c.recipe].sources;
+    return std::all_of(sources.begin(), sources.end(),
+                       [&](storage_id x) { return s.choices[x].kind == stash_kind::raw; });
   };
   const std::function<void(std::size_t)> choose = [&](std::size_t k) {
     if (k == g.storages.size()) {
       if (!std::all_of(s.choices.begin(), s.choices.end(), legal)) return;
-      const std::vector<std::int64_t> live = live_bytes(steps.build(s, {}));
+      const id_vector<step_number, std::int64_t> live = live_bytes(steps.build(s, {}));
       least = std::min(least, *std::max_element(live.begin(), live.end()));
       return;
     }
-    stash_choice& c = s.choices[k];
+    stash_choice& c = s.choices[storage_id(k)];
     c = {};
-    if (!facts.is_read(static_cast<storage_id>(k))) return choose(k + 1);
+    if (!facts.is_read(storage_id(k))) return choose(k + 1);
     c.kind = stash_kind::raw;
-    c.bytes_after = g.storages[k].bytes(g.batch);
+    c.bytes_after = g.storages[storage_id(k)].bytes(g.batch);
     choose(k + 1);
-    for (std::size_t r = 0; r < g.recipes.size(); ++r) {
-      if (g.recipes[r].target != static_cast<storage_id>(k)) continue;
+    for (const recipe_id r : g.recipes.ids()) {
+      if (g.recipes[r].target != storage_id(k)) continue;
       c = {};
       c.kind = stash_kind::recompute;
       c.stored.kind = encoding_kind::shape_only;
-      c.recipe = static_cast<std::int32_t>(r);
+      c.recipe = r;
       choose(k + 1);
     }
   };

@@ -34,9 +34,9 @@ TEST(repeat_graph, forward_and_mirrored_backward_as_often_as_told) {
     EXPECT_EQ(count(s, op_stage::backward), 3 * count(g, op_stage::backward));
     EXPECT_EQ(count(s, op_stage::update), count(g, op_stage::update));
     const std::size_t forward = count(g, op_stage::forward);
-    EXPECT_EQ(s.ops[3 * forward].name, g.ops[forward].name + "#3");
-    const op& first_copy = s.ops[3 * forward + 2 * count(g, op_stage::backward)];
-    EXPECT_EQ(first_copy.name, g.ops[forward].name);
+    EXPECT_EQ(s.ops[op_id(3 * forward)].name, g.ops[op_id(forward)].name + "#3");
+    const op& first_copy = s.ops[op_id(3 * forward + 2 * count(g, op_stage::backward))];
+    EXPECT_EQ(first_copy.name, g.ops[op_id(forward)].name);
   }
 }
 
@@ -50,11 +50,11 @@ TEST(repeat_graph, copies_have_maps_of_their_own_and_share_parameters) {
     }
     EXPECT_EQ(s.storages.size(), g.storages.size() + own);
     const std::size_t forward = count(g, op_stage::forward);
-    EXPECT_EQ(s.ops[forward].parameters.empty(), g.ops[0].parameters.empty());
-    EXPECT_EQ(s.ops[forward].parameters.at(0), g.ops[0].parameters.at(0));
-    EXPECT_NE(s.ops[forward].outputs.at(0).storage, g.ops[0].outputs.at(0).storage);
+    EXPECT_EQ(s.ops[op_id(forward)].parameters.empty(), g.ops[op_id(0)].parameters.empty());
+    EXPECT_EQ(s.ops[op_id(forward)].parameters.at(0), g.ops[op_id(0)].parameters.at(0));
+    EXPECT_NE(s.ops[op_id(forward)].outputs.at(0).storage, g.ops[op_id(0)].outputs.at(0).storage);
     for (const op& o : s.ops) {
-      if (o.forward_op >= 0) {
+      if (o.forward_op.valid()) {
         EXPECT_EQ(o.name.ends_with("#2"), s.op_at(o.forward_op).name.ends_with("#2")) << o.name;
       }
     }

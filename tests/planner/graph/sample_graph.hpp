@@ -20,9 +20,9 @@ inline graph sample_graph() {
   const node_id joined = net.dropout("d1", net.concat("cat", {left, right}), 0.25F);
   net.softmax_cross_entropy("loss", net.dense("fc", net.flatten("flat", joined), 5));
   graph g = make_training_graph(net, 4);
-  g.ops[0].workspace_bytes = 4096;
-  g.ops[0].seconds = 0.1;
-  g.ops[1].seconds = 0.0;
+  g.ops[op_id(op_id(0))].workspace_bytes = 4096;
+  g.ops[op_id(op_id(0))].seconds = 0.1;
+  g.ops[op_id(op_id(1))].seconds = 0.0;
   return g;
 }
 

@@ -188,9 +188,9 @@ inline std::vector<std::string> parameters_of(const node& n) {
 inline step_trace reference_step(const network& net) {
   const std::size_t count = net.nodes().size();
   std::vector<symbols> value(count), gradient(count);
-  const auto at = [](node_id id) { return static_cast<std::size_t>(id); };
+  const auto at = [](node_id id) { return position_of(id); };
   for (std::size_t i = 0; i < count; ++i) {
-    const node& n = net.nodes()[i];
+    const node& n = net.nodes()[node_id(i)];
     const std::size_t elements = element_count(n.shape);
     switch (n.kind) {
       case node_kind::input:
@@ -226,7 +226,7 @@ inline step_trace reference_step(const network& net) {
       sum[k] += part[k];
   };
   for (std::size_t i = count; i-- > 0;) {
-    const node& n = net.nodes()[i];
+    const node& n = net.nodes()[node_id(i)];
     symbols& dy = gradient[i];
     if (n.kind == node_kind::softmax_cross_entropy) {
       contribute(n.inputs[0], elementwise("loss", value[i]));
@@ -262,14 +262,14 @@ inline step_trace reference_step(const network& net) {
 class graph_step {
  public:
   explicit graph_step(const graph& g) : g_(g), memory_(g.storages.size()), seen_(g.ops.size()) {
-    for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    for (const storage_id s : g.storages.ids()) {
       const std::size_t count = element_count(g.storages[s].shape);
       memory_[s] = g.storages[s].role == storage_role::image ? image_symbols(count) : symbols(count, 0xBAD);
     }
   }
 
   step_trace run() {
-    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+    for (const op_id i : g_.ops.ids()) {
       const op& o = g_.ops[i];
       if (o.stage == op_stage::forward) forward(i);
       if (o.stage == op_stage::backward) backward(o);
@@ -292,13 +292,13 @@ class graph_step {
   symbols load(const tensor_ref& r) const {
     symbols out;
     for (const std::size_t i : elements(r))
-      out.push_back(memory_[static_cast<std::size_t>(r.storage)][i]);
+      out.push_back(memory_[r.storage][i]);
     return out;
   }
   void store(const tensor_ref& r, const symbols& values) {
     const auto to = elements(r);
     for (std::size_t i = 0; i < to.size(); ++i)
-      memory_[static_cast<std::size_t>(r.storage)][to[i]] = values.at(i);
+      memory_[r.storage][to[i]] = values.at(i);
   }
   static symbols sum(symbols a, const symbols& b) {
     for (std::size_t i = 0; i < a.size(); ++i)
@@ -306,7 +306,7 @@ class graph_step {
     return a;
   }
 
-  void forward(std::size_t i) {
+  void forward(op_id i) {
     const op& o = g_.ops[i];
     const symbols x = load(o.inputs[0]);
     symbols y;
@@ -339,7 +339,7 @@ class graph_step {
     if (o.kind == op_kind::accumulate || o.kind == op_kind::add)
       return store(o.outputs[0], sum(load(o.inputs[0]), load(o.inputs[1])));
     const op& f = g_.op_at(o.forward_op);
-    const operands& seen = seen_[static_cast<std::size_t>(o.forward_op)];
+    const operands& seen = seen_[o.forward_op];
     check_reads(o, seen);
     if (o.kind == op_kind::softmax_cross_entropy_backward)
       return store(o.outputs[0], elementwise("loss", seen.y));
@@ -368,8 +368,8 @@ class graph_step {
   }
 
   const graph& g_;
-  std::vector<symbols> memory_;
-  std::vector<operands> seen_;  ///< by forward op
+  id_vector<storage_id, symbols> memory_;
+  id_vector<op_id, operands> seen_;  ///< by forward op
   std::map<storage_id, symbol> written_;
   step_trace trace_;
 };

@@ -36,10 +36,10 @@ class training_graph_test : public ::testing::Test {
   }
 
   const graph& close(const std::vector<node_id>& ends) {
-    node_id logits = -1;
+    node_id logits = no_id;
     for (std::size_t i = 0; i < ends.size(); ++i) {
       const node_id d = net.dense("fc" + std::to_string(i), ends[i], 5);
-      logits = logits < 0 ? d : net.add("sum" + std::to_string(i), logits, d);
+      logits = !logits.valid() ? d : net.add("sum" + std::to_string(i), logits, d);
     }
     net.softmax_cross_entropy("loss", logits);
     g = make_training_graph(net, 2);
@@ -62,9 +62,8 @@ class training_graph_test : public ::testing::Test {
   bool has_op(const std::string& name) const {
     return std::any_of(g.ops.begin(), g.ops.end(), [&](const op& o) { return o.name == name; });
   }
-  std::ptrdiff_t position(const std::string& name) const {
-    return std::find_if(g.ops.begin(), g.ops.end(), [&](const op& o) { return o.name == name; }) -
-           g.ops.begin();
+  op_id position(const std::string& name) const {
+    return g.ops.id_of(std::find_if(g.ops.begin(), g.ops.end(), [&](const op& o) { return o.name == name; }));
   }
   const std::string& storage_name(const tensor_ref& r) const { return g.at(r.storage).name; }
   bool in_place(const std::string& name) const {
@@ -200,9 +199,9 @@ TEST_F(training_graph_test, norm_and_relu_are_joined_and_can_be_recomputed) {
   EXPECT_TRUE(named("n/backward").attributes.fused_relu);
   EXPECT_THAT(forms("n/backward"), ElementsAre("from_x", "from_x_and_y"));
   ASSERT_EQ(g.recipes.size(), 1U);
-  EXPECT_THAT(g.recipes[0].sources, ElementsAre(named("c0").outputs[0].storage));
-  EXPECT_EQ(g.recipes[0].target, named("n").outputs[0].storage);
-  EXPECT_THAT(g.recipes[0].ops, ElementsAre(position("n")));
+  EXPECT_THAT(g.recipes[recipe_id(0)].sources, ElementsAre(named("c0").outputs[0].storage));
+  EXPECT_EQ(g.recipes[recipe_id(0)].target, named("n").outputs[0].storage);
+  EXPECT_THAT(g.recipes[recipe_id(0)].ops, ElementsAre(position("n")));
 }
 
 TEST_F(training_graph_test, norm_and_relu_are_not_fused_if_somebody_reads_the_norm) {

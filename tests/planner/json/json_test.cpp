@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/json/json.hpp"
+#include "planner/graph/id_literals.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -38,8 +39,8 @@ void expect_equal(const graph& a, const graph& b) {
   EXPECT_EQ(a.classes, b.classes);
   ASSERT_EQ(a.storages.size(), b.storages.size());
   for (std::size_t i = 0; i < a.storages.size(); ++i) {
-    const storage& x = a.storages[i];
-    const storage& y = b.storages[i];
+    const storage& x = a.storages[storage_id(i)];
+    const storage& y = b.storages[storage_id(i)];
     EXPECT_EQ(x.name, y.name);
     EXPECT_EQ(x.role, y.role);
     EXPECT_EQ(x.type, y.type);
@@ -51,8 +52,8 @@ void expect_equal(const graph& a, const graph& b) {
   }
   ASSERT_EQ(a.ops.size(), b.ops.size());
   for (std::size_t i = 0; i < a.ops.size(); ++i) {
-    const op& x = a.ops[i];
-    const op& y = b.ops[i];
+    const op& x = a.ops[op_id(i)];
+    const op& y = b.ops[op_id(i)];
     EXPECT_EQ(x.name, y.name);
     EXPECT_EQ(x.kind, y.kind);
     EXPECT_EQ(x.stage, y.stage);
@@ -73,9 +74,9 @@ void expect_equal(const graph& a, const graph& b) {
   }
   ASSERT_EQ(a.recipes.size(), b.recipes.size());
   for (std::size_t i = 0; i < a.recipes.size(); ++i) {
-    EXPECT_EQ(a.recipes[i].target, b.recipes[i].target);
-    EXPECT_EQ(a.recipes[i].sources, b.recipes[i].sources);
-    EXPECT_EQ(a.recipes[i].ops, b.recipes[i].ops);
+    EXPECT_EQ(a.recipes[recipe_id(i)].target, b.recipes[recipe_id(i)].target);
+    EXPECT_EQ(a.recipes[recipe_id(i)].sources, b.recipes[recipe_id(i)].sources);
+    EXPECT_EQ(a.recipes[recipe_id(i)].ops, b.recipes[recipe_id(i)].ops);
   }
 }
 
@@ -87,22 +88,22 @@ void expect_equal(const plan& a, const plan& b) {
   EXPECT_EQ(a.machine, b.machine);
   ASSERT_EQ(a.choices.size(), b.choices.size());
   for (std::size_t i = 0; i < a.choices.size(); ++i) {
-    EXPECT_EQ(a.choices[i].kind, b.choices[i].kind);
-    EXPECT_TRUE(a.choices[i].stored == b.choices[i].stored) << i;
-    EXPECT_EQ(a.choices[i].bytes_before, b.choices[i].bytes_before);
-    EXPECT_EQ(a.choices[i].bytes_after, b.choices[i].bytes_after);
-    EXPECT_EQ(a.choices[i].density, b.choices[i].density);
-    EXPECT_EQ(a.choices[i].reason, b.choices[i].reason);
+    EXPECT_EQ(a.choices[storage_id(i)].kind, b.choices[storage_id(i)].kind);
+    EXPECT_TRUE(a.choices[storage_id(i)].stored == b.choices[storage_id(i)].stored) << i;
+    EXPECT_EQ(a.choices[storage_id(i)].bytes_before, b.choices[storage_id(i)].bytes_before);
+    EXPECT_EQ(a.choices[storage_id(i)].bytes_after, b.choices[storage_id(i)].bytes_after);
+    EXPECT_EQ(a.choices[storage_id(i)].density, b.choices[storage_id(i)].density);
+    EXPECT_EQ(a.choices[storage_id(i)].reason, b.choices[storage_id(i)].reason);
   }
   EXPECT_EQ(a.alternative, b.alternative);
   ASSERT_EQ(a.buffers.size(), b.buffers.size());
   for (std::size_t i = 0; i < a.buffers.size(); ++i) {
-    EXPECT_EQ(a.buffers[i].storage, b.buffers[i].storage);
-    EXPECT_EQ(a.buffers[i].form, b.buffers[i].form);
-    EXPECT_EQ(a.buffers[i].bytes, b.buffers[i].bytes);
-    EXPECT_EQ(a.buffers[i].offset, b.buffers[i].offset);
-    EXPECT_EQ(a.buffers[i].first_step, b.buffers[i].first_step);
-    EXPECT_EQ(a.buffers[i].last_step, b.buffers[i].last_step);
+    EXPECT_EQ(a.buffers[buffer_id(i)].storage, b.buffers[buffer_id(i)].storage);
+    EXPECT_EQ(a.buffers[buffer_id(i)].form, b.buffers[buffer_id(i)].form);
+    EXPECT_EQ(a.buffers[buffer_id(i)].bytes, b.buffers[buffer_id(i)].bytes);
+    EXPECT_EQ(a.buffers[buffer_id(i)].offset, b.buffers[buffer_id(i)].offset);
+    EXPECT_EQ(a.buffers[buffer_id(i)].first_step, b.buffers[buffer_id(i)].first_step);
+    EXPECT_EQ(a.buffers[buffer_id(i)].last_step, b.buffers[buffer_id(i)].last_step);
   }
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) {
@@ -146,12 +147,12 @@ plan plan_without_defaults() {
   s.density = 0.1 + 0.2;
   s.window_taps = 9;
   g.storages = {s, storage{}};
-  g.storages[1].name = "t";
+  g.storages[storage_id(1)].name = "t";
   op o;
   o.name = "o";
   o.kind = op_kind::sgd_update;
   o.stage = op_stage::update;
-  o.forward_op = 4;
+  o.forward_op = 4_op;
   op_attributes& a = o.attributes;
   a.kernel_h = 2, a.kernel_w = 3, a.stride_h = 4, a.stride_w = 5;
   a.pad_top = 6, a.pad_left = 7, a.pad_bottom = 8, a.pad_right = 9;
@@ -168,20 +169,22 @@ plan plan_without_defaults() {
   a.lrn_alpha = std::numeric_limits<float>::max();
   a.lrn_beta = -0.7F;
   a.lrn_k = 16777217.0F;
-  o.inputs = {{1, 2, 3}, {0, 0, 0}};
-  o.outputs = {{4, 0, 6}};
-  o.optional_outputs = {7, 8};
-  o.parameters = {9};
-  o.parameters_written = {10, 11};
-  o.alternatives = {{"from_x", {{1, need::exact_value, {1, 4, 5}}, {2, need::sign, {2, 0, 0}}}},
-                    {"from_seed", {}}};
+  o.inputs = {{1_storage, 2, 3}, {0_storage, 0, 0}};
+  o.outputs = {{4_storage, 0, 6}};
+  o.optional_outputs = {7_storage, 8_storage};
+  o.parameters = {9_storage};
+  o.parameters_written = {10_storage, 11_storage};
+  o.alternatives = {
+      {"from_x",
+       {{1_storage, need::exact_value, {1_storage, 4, 5}}, {2_storage, need::sign, {2_storage, 0, 0}}}},
+      {"from_seed", {}}};
   o.workspace_bytes = 12;
   o.seconds = 1e-300;
   o.batch_begin = 1;
   o.batch_end = 2;
   g.ops = {o, op{}};
-  g.ops[1].name = "p";
-  g.recipes = {{1, {2, 4}, {3, 5, 6}}};
+  g.ops[op_id(1)].name = "p";
+  g.recipes = {{1_storage, {2_storage, 4_storage}, {3_op, 5_op, 6_op}}};
   p.chosen_policy = policy::fp8;
   p.budget_bytes = std::int64_t{1} << 53;
   p.threads = 5;
@@ -196,11 +199,13 @@ plan plan_without_defaults() {
   c.reason = "because";
   p.choices = {c, stash_choice{}};
   p.alternative = {-1, 0, 3};
-  p.buffers = {{4, buffer_form::encoded, 128, 64, 1, 2}, {-1, buffer_form::overflow, 64, 0, 0, 9}};
-  p.steps = {{step_kind::recompute, 3, 4, {1, -1}, {2}, {3, -1}, {5}}, {}};
+  p.buffers = {{4_storage, buffer_form::encoded, 128, 64, 1, 2}, {no_id, buffer_form::overflow, 64, 0, 0, 9}};
+  p.steps = {
+      {step_kind::recompute, 3_op, 4_storage, {1_buffer, no_id}, {2_buffer}, {3_buffer, no_id}, {5_buffer}},
+      {}};
   p.slot_margin = 0.04;
   p.overflow_bytes = 4096;
-  p.sizes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  p.sizes = {1, 2, 3, 4, 5, 6_op, 7, 8, 9, 10, 11};
   return p;
 }
 
@@ -243,14 +248,14 @@ TEST(json, random_numbers_round_trip) {
     float f = 0;
     static_assert(sizeof f == sizeof bits);
     std::memcpy(&f, &bits, sizeof f);
-    if (std::isfinite(f)) p.network.ops[0].attributes.lrn_k = f;
-    p.network.storages[0].density = std::generate_canonical<double, 53>(rng);
-    p.choices[0].density = std::generate_canonical<double, 53>(rng);
+    if (std::isfinite(f)) p.network.ops[op_id(0)].attributes.lrn_k = f;
+    p.network.storages[storage_id(0)].density = std::generate_canonical<double, 53>(rng);
+    p.choices[storage_id(0)].density = std::generate_canonical<double, 53>(rng);
     p.budget_bytes = static_cast<std::int64_t>(rng() >> 11U);
     const plan back = plan_from_json(to_json(p));
-    ASSERT_TRUE(p.network.ops[0].attributes == back.network.ops[0].attributes) << bits;
-    ASSERT_EQ(p.network.storages[0].density, back.network.storages[0].density);
-    ASSERT_EQ(p.choices[0].density, back.choices[0].density);
+    ASSERT_TRUE(p.network.ops[op_id(0)].attributes == back.network.ops[op_id(0)].attributes) << bits;
+    ASSERT_EQ(p.network.storages[storage_id(0)].density, back.network.storages[storage_id(0)].density);
+    ASSERT_EQ(p.choices[storage_id(0)].density, back.choices[storage_id(0)].density);
     ASSERT_EQ(p.budget_bytes, back.budget_bytes);
   }
 }
@@ -276,8 +281,8 @@ TEST(json, unknown_fields_are_ignored_and_missing_optional_ones_default) {
   doc["ops"][0].erase("seconds");
   doc.erase("format");
   const graph g = graph_from_json(doc.dump());
-  EXPECT_FALSE(g.ops[0].seconds.has_value());
-  EXPECT_EQ(g.ops[0].batch_end, -1);
+  EXPECT_FALSE(g.ops[op_id(0)].seconds.has_value());
+  EXPECT_EQ(g.ops[op_id(0)].batch_end, -1);
 }
 
 TEST(json, the_former_name_of_window_taps_is_read) {
@@ -298,13 +303,13 @@ TEST(json, refuses_to_write_what_json_cannot_hold) {
     return errc::ok;
   };
   graph g = sample_graph();
-  g.ops[0].seconds = std::numeric_limits<double>::infinity();
+  g.ops[op_id(0)].seconds = std::numeric_limits<double>::infinity();
   EXPECT_EQ(code_of(g), errc::invalid_argument);
   g = sample_graph();
-  g.ops[0].attributes.epsilon = std::numeric_limits<float>::quiet_NaN();
+  g.ops[op_id(0)].attributes.epsilon = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(code_of(g), errc::invalid_argument);
   g = sample_graph();
-  g.storages[0].name = "\xFF\xFE";
+  g.storages[storage_id(0)].name = "\xFF\xFE";
   EXPECT_EQ(code_of(g), errc::invalid_argument);
   plan p;
   p.slot_margin = std::numeric_limits<double>::quiet_NaN();

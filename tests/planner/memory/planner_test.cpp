@@ -301,8 +301,8 @@ TEST(make_plan, an_impossible_budget_is_refused_with_op_tensors_and_the_smallest
 TEST(make_plan, workspace_counts_for_the_budget) {
   graph g = model_graph("lenet", 8, 0.5);
   const std::int64_t before = smallest_budget(g, with(policy::lossless));
-  g.ops[0].workspace_bytes = 1000;
-  g.ops[1].workspace_bytes = 999;
+  g.ops[op_id(0)].workspace_bytes = 1000;
+  g.ops[op_id(1)].workspace_bytes = 999;
   EXPECT_EQ(smallest_budget(g, with(policy::lossless)), before + 1024);
 }
 
@@ -346,14 +346,14 @@ TEST(make_plan, a_forced_encoding_is_used_wherever_it_is_legal) {
     const plan p = make_plan(g, forced(e.chosen, e.name));
     expect_sound(p);
     for (const char* const name : e.storages) {
-      for (std::size_t s = 0; s < g.storages.size(); ++s) {
+      for (const storage_id s : g.storages.ids()) {
         if (g.storages[s].name != name) continue;
         const stash_choice& c = p.choices[s];
         EXPECT_EQ(c.kind == stash_kind::raw ? "raw" : to_string(c.stored), e.name) << name;
       }
     }
     for (const storage_id s : legal_for(g, e.chosen, e.name))
-      EXPECT_EQ(to_string(p.choices[static_cast<std::size_t>(s)].stored), e.name) << g.at(s).name;
+      EXPECT_EQ(to_string(p.choices[s].stored), e.name) << g.at(s).name;
   }
 }
 
@@ -363,8 +363,7 @@ TEST(make_plan, a_forced_recompute_is_used_for_every_norm_and_relu) {
   expect_sound(p);
   ASSERT_FALSE(g.recipes.empty());
   for (const recipe& r : g.recipes)
-    EXPECT_EQ(p.choices[static_cast<std::size_t>(r.target)].kind, stash_kind::recompute)
-        << g.at(r.target).name;
+    EXPECT_EQ(p.choices[r.target].kind, stash_kind::recompute) << g.at(r.target).name;
 }
 
 TEST(make_plan, refuses_unknown_and_nowhere_legal_encodings) {
@@ -481,7 +480,7 @@ TEST(make_plan, tensors_that_may_not_stay_as_they_are) {
     const plan p = make_plan(g, options);
     EXPECT_THAT(validate(p), IsEmpty());
     EXPECT_EQ(p.sizes.baseline_peak, baseline);
-    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    for (const storage_id s : p.choices.ids()) {
       if (p.network.storages[s].name == "conv2_1/relu") {
         EXPECT_EQ(to_string(p.choices[s].stored), "bitmap");
       }
@@ -536,7 +535,7 @@ TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {
     picks now(choices.components.size(), 0);
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (bool more = true; more;) {
-      best = std::min(best, max_live(blocks_of(all.build(now).buffers), buffer_alignment));
+      best = std::min(best, max_live(blocks_of(all.build(now).buffers.list()), buffer_alignment));
       more = false;
       for (std::size_t c = 0; c < now.size() && !more; ++c) {
         more = ++now[c] < choices.components[c].configurations.size();
@@ -575,7 +574,7 @@ TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
       const std::string text = explain(p);
       EXPECT_THAT(text, HasSubstr(to_string(chosen)));
       EXPECT_THAT(text, HasSubstr(p.network.op_at(p.sizes.wall_op).name));
-      for (std::size_t s = 0; s < p.choices.size(); ++s) {
+      for (const storage_id s : p.choices.ids()) {
         const stash_choice& c = p.choices[s];
         if (c.kind == stash_kind::none) continue;
         const std::size_t begin = text.find("\n" + p.network.storages[s].name + " ");
@@ -602,7 +601,7 @@ TEST(explain, says_that_no_form_is_smaller_only_where_the_policy_has_none) {
   int costs_nothing = 0;
   for (const char* const name : {"lenet", "vgg_small"}) {
     const plan p = make_plan(model_graph(name, 16, 1.0), with(policy::fp8));
-    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    for (const storage_id s : p.choices.ids()) {
       const stash_choice& c = p.choices[s];
       if (c.kind != stash_kind::raw || p.network.storages[s].role == storage_role::image) continue;
       SCOPED_TRACE(p.network.storages[s].name);

@@ -21,7 +21,7 @@ namespace {
 class whole {
  public:
   whole(const search& s, const option_set& options, const picks& p) : options_(options), built_(s.build(p)) {
-    const std::vector<std::int64_t> live = live_bytes(built_);
+    const id_vector<step_number, std::int64_t> live = live_bytes(built_);
     const auto top = std::max_element(live.begin(), live.end());
     if (top == live.end()) return;
     bytes = *top;
@@ -46,7 +46,7 @@ class whole {
  private:
   bool belongs(const buffer& b, std::size_t component) const {
     const std::vector<storage_id>& storages = options_.components[component].storages;
-    return b.storage >= 0 && std::find(storages.begin(), storages.end(), b.storage) != storages.end();
+    return b.storage.valid() && std::find(storages.begin(), storages.end(), b.storage) != storages.end();
   }
 
   const option_set& options_;

@@ -47,8 +47,7 @@ TEST(bound_rules, plans_outside_its_rules_are_refused) {
     ASSERT_EQ(findings_of(sound), "");
     const auto moved = std::find_if(sound.choices.begin(), sound.choices.end(),
                                     [](const stash_choice& c) { return c.swapped; });
-    const std::string name =
-        sound.network.storages[static_cast<std::size_t>(moved - sound.choices.begin())].name;
+    const std::string name = sound.network.storages[sound.choices.id_of(moved)].name;
     expect_noticed(sound, "nothing may move", illegal_encoding, [](plan& p) { p.swap = false; });
     for (double machine::*rate : {&machine::out_bytes_per_second, &machine::in_bytes_per_second})
       expect_noticed(sound, "no link", illegal_encoding, [=](plan& p) { (*p.model).*rate = 0.0; });
@@ -198,7 +197,7 @@ TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
 TEST(bound_rules, forms_outside_the_rules_are_refused) {
   std::uint64_t refused = 0;
   for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
-    for (std::size_t s = 0; s < sound.choices.size(); ++s) {
+    for (const storage_id s : sound.choices.ids()) {
       const stash_choice& c = sound.choices[s];
       if (c.kind == stash_kind::none) continue;
       const std::string form = c.kind == stash_kind::raw         ? "raw"

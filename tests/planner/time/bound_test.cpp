@@ -52,7 +52,7 @@ TEST(bound, is_the_planners) {
     ASSERT_EQ(findings_of(p), "") << p.network.name;
     ASSERT_FALSE(p.certificate.first_tick.empty());
     const step_problem s = problem_of(p, o);
-    ASSERT_EQ(s.first_tick, p.certificate.first_tick) << p.network.name;
+    ASSERT_EQ(s.first_tick.list(), p.certificate.first_tick) << p.network.name;
     const double own = std::min(bound_from(s, prices_of(p)), p.times.simulated_ms);
     const double proven = proven_bound_ms(p);
     binding += own > least_ms(s) * 1.001;
@@ -143,18 +143,19 @@ TEST(bound, no_damage_goes_unseen) {
     p.certificate.limit_bytes += p.budget_bytes / 2;
     EXPECT_TRUE(refuted(p)) << "another budget and limit";
     p = sound;
-    p.network.ops[0].seconds = 1e-9;
+    p.network.ops[op_id(0)].seconds = 1e-9;
     EXPECT_TRUE(refuted(p)) << "a faster op";
     // With durations that agree, too.
     const double before = sound.times.unplanned_ms;
-    std::size_t longest = 0;
-    for (std::size_t i = 0; i < sound.network.ops.size(); ++i) {
-      if (validation::op_time(sound.network, sound.network.ops[i], *sound.model) >
-          validation::op_time(sound.network, sound.network.ops[longest], *sound.model))
+    const auto times = validation::time_model_of(*sound.model);
+    op_id longest(0);
+    for (const op_id i : sound.network.ops.ids()) {
+      if (times->op_time(sound.network, sound.network.ops[i]) >
+          times->op_time(sound.network, sound.network.ops[longest]))
         longest = i;
     }
     p = sound;
-    const double ms = validation::op_time(p.network, p.network.ops[longest], *p.model);
+    const double ms = times->op_time(p.network, p.network.ops[longest]);
     p.network.ops[longest].seconds = 0.5e-3 * ms;
     p.times.unplanned_ms = before - 0.5 * ms;
     ++changes;

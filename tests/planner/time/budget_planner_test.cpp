@@ -86,10 +86,11 @@ TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
 // What a step takes, by the cost model alone; negative: nothing is said.
 double cost_of(const plan& p, const step& s, const machine& m) {
   if (s.kind != step_kind::encode && s.kind != step_kind::decode) return -1.0;
-  const std::int64_t a = p.buffers[static_cast<std::size_t>(s.inputs[0])].bytes;
-  const std::int64_t b = p.buffers[static_cast<std::size_t>(s.outputs[0])].bytes;
-  const encoding& e = p.choices[static_cast<std::size_t>(s.storage)].stored;
-  return s.kind == step_kind::encode ? encode_ms(e, a, b, m) : decode_ms(e, b, a, m);
+  const std::int64_t a = p.buffers[s.inputs[0]].bytes;
+  const std::int64_t b = p.buffers[s.outputs[0]].bytes;
+  const encoding& e = p.choices[s.storage].stored;
+  const auto costs = cost_model_of(m);
+  return s.kind == step_kind::encode ? costs->codec_ms(e, a, b) : costs->codec_ms(e, b, a);
 }
 
 TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulation) {
@@ -118,11 +119,12 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
           ++codecs;
           ASSERT_NEAR(ms, cost, 1e-9 * p.times.simulated_ms) << "seed " << seed << ", step " << i;
         } else if (s.kind == step_kind::run) {
-          ASSERT_GE(ms, op_ms(g, g.op_at(s.op), m) - 1e-9 * p.times.simulated_ms) << "seed " << seed;
+          ASSERT_GE(ms, cost_model_of(m)->op_ms(g, g.op_at(s.op)) - 1e-9 * p.times.simulated_ms)
+              << "seed " << seed;
         } else if (s.kind == step_kind::copy_in || s.kind == step_kind::copy_out) {
           ++copies;
           const double rate = s.kind == step_kind::copy_in ? m.in_bytes_per_second : m.out_bytes_per_second;
-          const auto bytes = static_cast<double>(p.buffers[static_cast<std::size_t>(s.inputs[0])].bytes);
+          const auto bytes = static_cast<double>(p.buffers[s.inputs[0]].bytes);
           ASSERT_GE(ms, 1e3 * bytes / rate - 1e-9 * p.times.simulated_ms) << "seed " << seed;
         } else if (ms > 0.0) {
           ++stalls;
@@ -130,7 +132,7 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
       }
       double update = 0.0;
       for (const op& x : g.ops)
-        update += x.stage == op_stage::update ? op_ms(g, x, m) : 0.0;
+        update += x.stage == op_stage::update ? cost_model_of(m)->op_ms(g, x) : 0.0;
       ASSERT_NEAR(p.times.update_ms, update, 1e-9 * p.times.simulated_ms);
       ASSERT_NEAR(last + update, p.times.simulated_ms, 1e-9 * p.times.simulated_ms);
     }
@@ -177,7 +179,7 @@ TEST(sweep, the_validator_misses_no_damage_to_a_timeline) {
     EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].end_ms = whole * 1.5; })) << i;
     const bool copy = kind == step_kind::copy_out || kind == step_kind::copy_in;
     if (copy) {
-      const buffer& from = sound.buffers.at(static_cast<std::size_t>(sound.steps[i].inputs[0]));
+      const buffer& from = sound.buffers.at(sound.steps[i].inputs[0]);
       // An image is there from the beginning.
       if (sound.network.at(from.storage).role == storage_role::image) continue;
     }
@@ -331,11 +333,11 @@ graph graph_with_a_large_image() {
   return make_training_graph(net, 4);
 }
 
-std::vector<std::size_t> image_buffers(const plan& p) {
-  std::vector<std::size_t> list;
-  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+std::vector<buffer_id> image_buffers(const plan& p) {
+  std::vector<buffer_id> list;
+  for (const buffer_id b : p.buffers.ids()) {
     const buffer& x = p.buffers[b];
-    const bool image = x.storage >= 0 && p.network.at(x.storage).role == storage_role::image;
+    const bool image = x.storage.valid() && p.network.at(x.storage).role == storage_role::image;
     if (image && x.form == buffer_form::dense) list.push_back(b);
   }
   return list;
@@ -354,7 +356,7 @@ TEST(sweep, images_go_back_to_the_host) {
       continue;
     }
     ASSERT_EQ(findings_of(p), "");
-    const std::vector<std::size_t> images = image_buffers(p);
+    const std::vector<buffer_id> images = image_buffers(p);
     if (images.size() < 2) continue;
     ++moved;
     ASSERT_EQ(images.size(), 2U);
@@ -362,7 +364,7 @@ TEST(sweep, images_go_back_to_the_host) {
     EXPECT_GT(p.buffers[images[1]].first_step, p.buffers[images[0]].last_step);
     // What comes back is not there by itself.
     plan lost = p;
-    std::erase_if(lost.steps, [&](const step& s) {
+    lost.steps.erase_if([&](const step& s) {
       return (s.kind == step_kind::copy_in || s.kind == step_kind::wait_in) &&
              s.storage == p.buffers[images[0]].storage;
     });
@@ -371,7 +373,7 @@ TEST(sweep, images_go_back_to_the_host) {
     early.buffers[images[1]].first_step = 0;
     EXPECT_NE(findings_of(early), "");
     plan unsaid = p;
-    unsaid.choices[static_cast<std::size_t>(p.buffers[images[0]].storage)].swapped = false;
+    unsaid.choices[p.buffers[images[0]].storage].swapped = false;
     EXPECT_NE(findings_of(unsaid), "");
   }
   EXPECT_GT(moved, 0U);
@@ -485,7 +487,7 @@ TEST(sweep, the_unplanned_choice_keeps_rules_for_tensors_and_forced_forms) {
   const plan p = denied.make(denied.baseline_bytes());
   EXPECT_EQ(findings_of(p), "");
   int relus = 0;
-  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+  for (const storage_id s : p.choices.ids()) {
     if (!p.network.storages[s].name.ends_with("/relu")) continue;
     ++relus;
     EXPECT_NE(p.choices[s].kind, stash_kind::raw) << p.network.storages[s].name;
@@ -558,13 +560,13 @@ TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
     p.steps[at] = p.steps[at + 1];
     EXPECT_NE(findings_of(p), "") << "without " << to_string(kind);
     p = sound;
-    p.steps[at].inputs[0] = sound.steps[at].inputs[0] == 0 ? 1 : 0;
+    p.steps[at].inputs[0] = buffer_id(sound.steps[at].inputs[0] == buffer_id(0) ? 1 : 0);
     EXPECT_NE(findings_of(p), "") << to_string(kind) << " of another buffer";
     p = sound;
     p.steps[at].outputs[0] = p.steps[at].inputs[0];
     EXPECT_NE(findings_of(p), "") << to_string(kind) << " to where it comes from";
   }
-  for (std::size_t s = 0; s < sound.choices.size(); ++s) {
+  for (const storage_id s : sound.choices.ids()) {
     if (!sound.choices[s].swapped) continue;
     plan p = sound;
     p.choices[s].swapped = false;
@@ -576,19 +578,18 @@ TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
   // Device memory is used again before the copy out of it has ended.
   const step& wait = sound.steps[first_step(sound, step_kind::wait_out)];
   p = sound;
-  p.buffers[static_cast<std::size_t>(wait.inputs[0])].last_step =
-      static_cast<std::int32_t>(first_step(sound, step_kind::copy_out));
+  p.buffers[wait.inputs[0]].last_step = static_cast<std::int32_t>(first_step(sound, step_kind::copy_out));
   if (first_step(sound, step_kind::copy_out) < first_step(sound, step_kind::wait_out)) {
     EXPECT_NE(findings_of(p), "") << "a buffer that dies while it is copied";
   }
   // Two copies on the host share bytes.
   p = sound;
-  std::vector<std::size_t> hosts;
-  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+  std::vector<buffer_id> hosts;
+  for (const buffer_id b : p.buffers.ids()) {
     if (p.buffers[b].form == buffer_form::host) hosts.push_back(b);
   }
   ASSERT_GE(hosts.size(), 2U);
-  for (const std::size_t b : hosts) {
+  for (const buffer_id b : hosts) {
     p.buffers[b].offset = 0;
     p.buffers[b].first_step = 0;
     p.buffers[b].last_step = static_cast<std::int32_t>(p.steps.size()) - 1;

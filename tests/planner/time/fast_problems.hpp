@@ -55,7 +55,7 @@ inline selection selection_of(const small_problem& s, const option_choice& choic
   selection x;
   x.choices.resize(s.g.storages.size());
   x.alternative.assign(s.g.ops.size(), -1);
-  for (std::size_t i = 0; i < s.g.ops.size(); ++i) {
+  for (const op_id i : s.g.ops.ids()) {
     if (s.g.ops[i].alternatives.size() == 1) x.alternative[i] = 0;
   }
   for (std::size_t i = 0; i < choice.size(); ++i) {
@@ -63,9 +63,9 @@ inline selection selection_of(const small_problem& s, const option_choice& choic
     const item_option& o = s.steps.items[i].options[static_cast<std::size_t>(choice[i])];
     const configuration& f = c.configurations[static_cast<std::size_t>(o.configuration)];
     for (std::size_t k = 0; k < c.storages.size(); ++k)
-      x.choices[static_cast<std::size_t>(c.storages[k])] = f.choices[k];
+      x.choices[c.storages[k]] = f.choices[k];
     for (std::size_t k = 0; k < c.ops.size(); ++k)
-      x.alternative[static_cast<std::size_t>(c.ops[k])] = f.alternatives[k];
+      x.alternative[c.ops[k]] = f.alternatives[k];
   }
   return x;
 }

@@ -10,8 +10,9 @@
 namespace stash::planner::testing {
 namespace {
 
-std::vector<std::int64_t> held_per_tick(const problem& p, const option_choice& choice, bool passing) {
-  std::vector<std::int64_t> held = p.fixed_bytes;
+id_vector<tick_number, std::int64_t> held_per_tick(const problem& p, const option_choice& choice,
+                                                   bool passing) {
+  id_vector<tick_number, std::int64_t> held = p.fixed_bytes;
   for (std::size_t i = 0; i < choice.size(); ++i) {
     for (const held_bytes& h : p.items[i].options[static_cast<std::size_t>(choice[i])].held) {
       if (h.passing && !passing) continue;
@@ -44,17 +45,17 @@ TEST(items, memory_is_the_schedules) {
       plan_options o;
       o.overflow_share = 0.0;
       const schedule made = scheduler(s.g).build(selection_of(s, choice), o);
-      const std::vector<std::int64_t> live = live_bytes(made);
-      const std::vector<std::int64_t> believed = held_per_tick(s.ticks, choice, true);
-      op_id last = -1;
+      const id_vector<step_number, std::int64_t> live = live_bytes(made);
+      const id_vector<tick_number, std::int64_t> believed = held_per_tick(s.ticks, choice, true);
+      op_id last = no_id;
       for (std::size_t i = 0; i < made.steps.size(); ++i) {
         if (made.steps[i].kind == step_kind::run) {
           last = made.steps[i].op;
-          ASSERT_EQ(live[i], believed[static_cast<std::size_t>(2 * last)])
+          ASSERT_EQ(live[i], believed[tick_of(last)])
               << "seed " << seed << ", while " << s.g.op_at(last).name << " runs";
-        } else if (last >= 0) {
+        } else if (last.valid()) {
           // Codecs between two ops run one after the other; the search counts them all at once.
-          ASSERT_LE(live[i], believed[static_cast<std::size_t>(2 * last + 1)])
+          ASSERT_LE(live[i], believed[tick_of(last) + 1])
               << "seed " << seed << ", after " << s.g.op_at(last).name;
         }
       }
@@ -67,8 +68,8 @@ TEST(items, steps_hold_what_ticks_hold) {
     const small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine());
     std::mt19937_64 random(seed);
     const option_choice choice = random_choice(s.steps, random, false);
-    const std::vector<std::int64_t> ticks = held_per_tick(s.ticks, choice, true);
-    std::vector<std::int64_t> steps = s.steps.fixed;
+    const id_vector<tick_number, std::int64_t> ticks = held_per_tick(s.ticks, choice, true);
+    id_vector<joined_step, std::int64_t> steps = s.steps.fixed;
     double ms = 0.0, tick_ms = 0.0;
     for (std::size_t i = 0; i < choice.size(); ++i) {
       for (const held_bytes& h : s.steps.items[i].options[static_cast<std::size_t>(choice[i])].held) {

@@ -90,8 +90,8 @@ TEST(kineto, joins_by_number_and_name) {
   EXPECT_EQ(joined.joined, 17U);
   EXPECT_EQ(joined.why, "");
   const graph g = graph_of(t);
-  EXPECT_EQ(g.ops.at(0).label, "aten::cudnn_convolution");
-  EXPECT_THAT(g.ops[0].seconds.value(), DoubleNear(2e-6, 1e-12));
+  EXPECT_EQ(g.ops.at(op_id(0)).label, "aten::cudnn_convolution");
+  EXPECT_THAT(g.ops[op_id(0)].seconds.value(), DoubleNear(2e-6, 1e-12));
 }
 
 TEST(kineto, a_profile_of_another_run_joins_nothing) {

@@ -180,7 +180,7 @@ TEST(trace, in_the_same_stage_too) {
 TEST(trace, backward_names_the_forward_operator) {
   const graph g = graph_of_text(small_trace());
   const op& o = op_named(g, "aten::convolution_backward");
-  ASSERT_GE(o.forward_op, 0);
+  ASSERT_TRUE(o.forward_op.valid());
   EXPECT_EQ(g.op_at(o.forward_op).label, "aten::cudnn_convolution");
   EXPECT_EQ(g.op_at(op_named(g, "aten::threshold_backward").forward_op).label, "aten::clamp_min_");
 }
@@ -337,7 +337,7 @@ TEST(trace, slices_count_from_their_offset) {
   s.text.call("aten::neg", "Tensor self", {tensor_text{1, {10}, "float", 4, 90}}, {tensor_text{2}}, s.top);
   s.text.call("aten::neg", "Tensor self", {tensor_text{2}}, {tensor_text{3}},
               s.backward_node("NegBackward0"));
-  EXPECT_EQ(s.make().storages.at(0).bytes(1), 400);
+  EXPECT_EQ(s.make().storages.front().bytes(1), 400);
 }
 
 TEST(trace, what_only_fills_makes_its_caller_primitive) {

@@ -23,6 +23,13 @@ class damage {
 
   std::size_t below(std::size_t n) { return n == 0 ? 0 : random_() % n; }
 
+  template <class Kind>
+  void number(typed_id<Kind>& id) {
+    std::int32_t value = id.number();
+    number(value);
+    id = typed_id<Kind>(value);
+  }
+
   template <class T>
   void number(T& value) {
     switch (below(8)) {
@@ -58,13 +65,13 @@ class damage {
     value = static_cast<T>(below(3) == 0 ? below(256) : below(9));
   }
 
-  template <class T>
-  T* any(std::vector<T>& list) {
-    return list.empty() ? nullptr : &list[below(list.size())];
+  template <class List>
+  typename List::value_type* any(List& list) {
+    return list.empty() ? nullptr : &*(list.begin() + static_cast<std::ptrdiff_t>(below(list.size())));
   }
 
-  template <class T>
-  void length(std::vector<T>& list) {
+  template <class List>
+  void length(List& list) {
     switch (below(4)) {
       case 0:
         list.clear();
@@ -81,8 +88,9 @@ class damage {
     }
   }
 
-  void ids(std::vector<std::int32_t>& list) {
-    std::int32_t* entry = any(list);
+  template <class List>
+  void ids(List& list) {
+    auto* entry = any(list);
     if (entry == nullptr || below(4) == 0) {
       length(list);
     } else {

@@ -72,13 +72,13 @@ class graph_writer {
 
   op& backward(const std::string& name, op_kind kind, std::string_view forward_op,
                std::vector<tensor_ref> inputs, std::vector<tensor_ref> outputs,
-               std::vector<stash_alternative> alternatives = {}) {
+               alternative_list alternatives = {}) {
     op& o = forward(name, kind, std::move(inputs), std::move(outputs));
     o.stage = op_stage::backward;
     o.alternatives = std::move(alternatives);
-    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+    for (const op_id i : g_.ops.ids()) {
       if (g_.ops[i].name != forward_op) continue;
-      o.forward_op = static_cast<op_id>(i);
+      o.forward_op = i;
       o.attributes = g_.ops[i].attributes;
     }
     return o;
@@ -100,7 +100,7 @@ class graph_writer {
  private:
   storage_id add(storage s) {
     g_.storages.push_back(std::move(s));
-    return static_cast<storage_id>(g_.storages.size()) - 1;
+    return storage_id(g_.storages.size()) - 1;
   }
 
   graph g_;
@@ -183,7 +183,7 @@ graph make_test_graph() {
   norm.attributes.fused_relu = true;
   norm.parameters = {scale.weight, shift.weight, mean, variance};
   norm.parameters_written = {saved_mean, saved_inverse};
-  w.get().recipes = {{b, {c}, {static_cast<op_id>(w.get().ops.size()) - 1}}};
+  w.get().recipes = {{b, {c}, {op_id(w.get().ops.size()) - 1}}};
   conv("conv3", all(b), left, w3.weight, 3);
   w.forward("relu3", op_kind::relu, {left}, {left});
   conv("conv4", all(p), right, w4.weight, 1);
@@ -247,28 +247,28 @@ test_plan::test_plan(policy chosen) {
 }
 
 storage_id test_plan::storage_of(std::string_view name) const {
-  for (std::size_t i = 0; i < p.network.storages.size(); ++i) {
-    if (p.network.storages[i].name == name) return static_cast<storage_id>(i);
+  for (const storage_id i : p.network.storages.ids()) {
+    if (p.network.storages[i].name == name) return i;
   }
   throw std::logic_error("no storage " + std::string(name));
 }
 
 op_id test_plan::op_of(std::string_view name) const {
-  for (std::size_t i = 0; i < p.network.ops.size(); ++i) {
-    if (p.network.ops[i].name == name) return static_cast<op_id>(i);
+  for (const op_id i : p.network.ops.ids()) {
+    if (p.network.ops[i].name == name) return i;
   }
   throw std::logic_error("no op " + std::string(name));
 }
 
 buffer_id test_plan::id(const std::string& name) {
-  const auto [entry, fresh] = names.try_emplace(name, static_cast<buffer_id>(p.buffers.size()));
+  const auto [entry, fresh] = names.try_emplace(name, buffer_id(p.buffers.size()));
   if (!fresh) return entry->second;
   buffer b;
   const bool encoded = name.ends_with(".enc");
   b.storage = storage_of(name.substr(0, name.find_first_of(".#")));
   const storage& s = p.network.at(b.storage);
   if (encoded) {
-    const stash_choice& c = p.choices[static_cast<std::size_t>(b.storage)];
+    const stash_choice& c = p.choices[b.storage];
     b.form = buffer_form::encoded;
     const std::int64_t elements = product(s.shape) * batch;
     const double density = std::min(1.0, c.density * (1.0 + p.slot_margin));
@@ -301,7 +301,7 @@ void test_plan::choose(std::string_view storage, stash_kind kind, encoding store
   stash_choice& c = choice(storage);
   c.kind = kind;
   c.stored = stored;
-  c.recipe = kind == stash_kind::recompute ? 0 : -1;
+  c.recipe = kind == stash_kind::recompute ? recipe_id(0) : recipe_id();
   c.density = density;
   const auto& target = p.network.at(storage_of(storage));
   c.bytes_before = target.role == storage_role::auxiliary ? 0 : target.bytes(batch);
@@ -333,7 +333,7 @@ void test_plan::run(std::string_view op, const std::vector<std::string>& stash,
   for (const std::string& name : stash) {
     s.stash.push_back(id(name));
   }
-  s.optional_outputs.assign(o.optional_outputs.size(), -1);
+  s.optional_outputs.assign(o.optional_outputs.size(), no_id);
   for (std::size_t i = 0; i < optional.size(); ++i) {
     s.optional_outputs[i] = id(optional[i]);
   }
@@ -373,11 +373,10 @@ void test_plan::recompute(std::string_view storage, std::string_view op, const s
 }
 
 void test_plan::finish() {
-  std::vector<bool> seen(p.buffers.size(), false);
+  id_vector<buffer_id, bool> seen(p.buffers.size(), false);
   const auto touch = [&](const std::vector<buffer_id>& list, std::size_t at_step) {
-    for (const buffer_id touched : list) {
-      if (touched < 0) continue;
-      const auto i = static_cast<std::size_t>(touched);
+    for (const buffer_id i : list) {
+      if (!i.valid()) continue;
       const bool is_input = p.network.at(p.buffers[i].storage).role <= storage_role::label;
       if (!seen[i]) p.buffers[i].first_step = is_input ? 0 : static_cast<std::int32_t>(at_step);
       p.buffers[i].last_step = static_cast<std::int32_t>(at_step);
@@ -395,18 +394,18 @@ void test_plan::finish() {
     b.form = buffer_form::overflow;
     b.bytes = p.overflow_bytes;
     b.last_step = static_cast<std::int32_t>(p.steps.size()) - 1;
-    names["overflow"] = static_cast<buffer_id>(p.buffers.size());
+    names["overflow"] = buffer_id(p.buffers.size());
     p.buffers.push_back(b);
   }
-  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+  for (const buffer_id i : p.buffers.ids()) {
     buffer& b = p.buffers[i];
-    for (std::size_t k = 0; k < i; ++k) {
+    for (buffer_id k(0); k < i; ++k) {
       const buffer& other = p.buffers[k];
       const bool meet = b.first_step <= other.last_step && other.first_step <= b.last_step &&
                         b.offset < other.offset + other.bytes && other.offset < b.offset + b.bytes;
       if (!meet) continue;
       b.offset = other.offset + other.bytes;
-      k = static_cast<std::size_t>(-1);  // look at all of them again
+      k = no_id;  // look at all of them again
     }
   }
   update_sizes();
@@ -470,8 +469,8 @@ test_plan make_plain_plan() {
   for (const char* name : {"s", "p", "c", "b", "k"}) {
     t.choose(name, stash_kind::raw);
   }
-  t.p.alternative[static_cast<std::size_t>(t.op_of("norm/b"))] = 1;
-  t.p.alternative[static_cast<std::size_t>(t.op_of("pool1/b"))] = 1;
+  t.p.alternative[t.op_of("norm/b")] = 1;
+  t.p.alternative[t.op_of("pool1/b")] = 1;
   for (const char* op :
        {"conv1", "relu1", "pool1", "conv2", "norm", "conv3", "relu3", "conv4", "relu4", "dense", "loss"}) {
     t.run(op);
@@ -558,7 +557,7 @@ test_plan make_fp8_plan() {
             .values = value_format::fp8_e4m3,
             .underflow = underflow_rule::keep_nonzero},
            0.5);
-  t.p.alternative[static_cast<std::size_t>(t.op_of("norm/b"))] = 1;
+  t.p.alternative[t.op_of("norm/b")] = 1;
   t.p.overflow_bytes = 256;
   t.run("conv1");
   t.run("relu1");

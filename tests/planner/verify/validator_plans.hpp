@@ -31,10 +31,8 @@ struct test_plan {
 
   storage_id storage_of(std::string_view name) const;
   op_id op_of(std::string_view name) const;
-  stash_choice& choice(std::string_view storage) {
-    return p.choices[static_cast<std::size_t>(storage_of(storage))];
-  }
-  buffer& at(std::string_view name) { return p.buffers[static_cast<std::size_t>(names.find(name)->second)]; }
+  stash_choice& choice(std::string_view storage) { return p.choices[storage_of(storage)]; }
+  buffer& at(std::string_view name) { return p.buffers[names.find(name)->second]; }
   buffer_id id(const std::string& name);
   /// Index of the step that runs an op, or of the n-th step of a kind for a storage.
   std::size_t run_step(std::string_view op) const;

@@ -27,6 +27,16 @@ using testing::test_plan;
 
 using mutation = std::function<void(test_plan&)>;
 
+// A number as an id of any kind, or as it is.
+struct any_id {
+  std::int32_t value;
+  template <class Kind>
+  operator typed_id<Kind>() const {
+    return typed_id<Kind>(value);
+  }
+  operator std::int32_t() const { return value; }
+};
+
 struct planted_fault {
   const char* name;
   plan_fault expected;
@@ -49,15 +59,15 @@ void expect_all_reported(const std::function<test_plan()>& make, const std::vect
 }
 
 std::int32_t& alternative_of(test_plan& t, std::string_view op) {
-  return t.p.alternative[static_cast<std::size_t>(t.op_of(op))];
+  return t.p.alternative[t.op_of(op)];
 }
 
 op& graph_op(test_plan& t, std::string_view name) {
-  return t.p.network.ops[static_cast<std::size_t>(t.op_of(name))];
+  return t.p.network.ops[t.op_of(name)];
 }
 
 storage& graph_storage(test_plan& t, std::string_view name) {
-  return t.p.network.storages[static_cast<std::size_t>(t.storage_of(name))];
+  return t.p.network.storages[t.storage_of(name)];
 }
 
 step& nth_step(test_plan& t, step_kind kind, std::string_view storage, int n = 0) {
@@ -136,9 +146,9 @@ TEST(validator, reports_every_shortened_lifetime) {
     const test_plan good = make();
     for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
       test_plan late = make(), early = make();
-      ++late.p.buffers[i].first_step;
+      ++late.p.buffers[buffer_id(i)].first_step;
       EXPECT_TRUE(reports(validate(late.p), plan_fault::bad_lifetime)) << "buffer " << i;
-      --early.p.buffers[i].last_step;
+      --early.p.buffers[buffer_id(i)].last_step;
       EXPECT_TRUE(reports(validate(early.p), plan_fault::bad_lifetime)) << "buffer " << i;
     }
   }
@@ -149,7 +159,7 @@ TEST(validator, reports_every_small_buffer) {
     const test_plan good = make();
     for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
       test_plan t = make();
-      t.p.buffers[i].bytes -= 64;
+      t.p.buffers[buffer_id(i)].bytes -= 64;
       EXPECT_TRUE(reports(validate(t.p), plan_fault::bad_size)) << "buffer " << i;
     }
   }
@@ -160,9 +170,9 @@ TEST(validator, reports_every_misaligned_buffer) {
   for (std::size_t i = 0; i < good.p.buffers.size(); ++i) {
     for (const std::int64_t by : {1, 16, 32, -1}) {
       test_plan moved = make_lossless_plan(), resized = make_lossless_plan();
-      moved.p.buffers[i].offset += by;
+      moved.p.buffers[buffer_id(i)].offset += by;
       EXPECT_TRUE(reports(validate(moved.p), plan_fault::bad_alignment)) << "buffer " << i;
-      resized.p.buffers[i].bytes += by;
+      resized.p.buffers[buffer_id(i)].bytes += by;
       EXPECT_TRUE(reports(validate(resized.p), plan_fault::bad_alignment)) << "buffer " << i;
     }
   }
@@ -171,15 +181,15 @@ TEST(validator, reports_every_misaligned_buffer) {
 // Any two buffers that are alive together, one shifted onto the other by a single unit.
 TEST(validator, reports_every_overlap) {
   const test_plan good = make_lossless_plan();
-  const auto n = good.p.buffers.size();
   int pairs = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t k = 0; k < n; ++k) {
+  for (const buffer_id i : good.p.buffers.ids()) {
+    for (const buffer_id k : good.p.buffers.ids()) {
       const buffer &a = good.p.buffers[i], &b = good.p.buffers[k];
       if (i == k || a.first_step > b.last_step || b.first_step > a.last_step) continue;
       test_plan t = make_lossless_plan();
       t.p.buffers[i].offset = b.offset + b.bytes - buffer_alignment;
-      EXPECT_TRUE(reports(validate(t.p), plan_fault::bad_overlap)) << "buffers " << i << " and " << k;
+      EXPECT_TRUE(reports(validate(t.p), plan_fault::bad_overlap))
+          << "buffers " << i.number() << " and " << k.number();
       ++pairs;
     }
   }
@@ -213,10 +223,10 @@ TEST(validator, reports_every_op_that_runs_twice) {
 storage_id stash_storage(const plan& p, const step& s, const buffer_id* operand) {
   for (std::size_t i = 0; i < s.stash.size(); ++i) {
     if (&s.stash[i] != operand) continue;
-    const std::int32_t chosen = p.alternative[static_cast<std::size_t>(s.op)];
+    const std::int32_t chosen = p.alternative[s.op];
     return p.network.op_at(s.op).alternatives[static_cast<std::size_t>(chosen)].reads[i].storage;
   }
-  return -1;
+  return no_id;
 }
 
 // Every operand of every step, pointed at every other buffer and at none: always a fault of some kind. The
@@ -224,12 +234,12 @@ storage_id stash_storage(const plan& p, const step& s, const buffer_id* operand)
 TEST(validator, reports_every_wrong_operand) {
   for (const auto& make : {spread_plain, spread_lossless, spread_fp8}) {
     test_plan t = make();
-    const auto ids = static_cast<buffer_id>(t.p.buffers.size());
+    const auto ids = buffer_id(t.p.buffers.size());
     const auto same_values = [&](buffer_id right, buffer_id wrong, storage_id read) {
-      if (wrong < 0 || wrong >= ids) return false;
-      if (right == -1) return true;  // an optional output that nobody reads
-      const buffer& x = t.p.buffers[static_cast<std::size_t>(right)];
-      const buffer& y = t.p.buffers[static_cast<std::size_t>(wrong)];
+      if (!wrong.valid() || wrong >= ids) return false;
+      if (right == no_id) return true;  // an optional output that nobody reads
+      const buffer& x = t.p.buffers[right];
+      const buffer& y = t.p.buffers[wrong];
       return (x.storage == y.storage && x.form == y.form) ||
              (y.storage == read && y.form == buffer_form::dense);
     };
@@ -239,10 +249,11 @@ TEST(validator, reports_every_wrong_operand) {
         for (buffer_id& operand : *list) {
           const buffer_id right = operand;
           const storage_id read = stash_storage(t.p, s, &operand);
-          for (buffer_id wrong = -2; wrong <= ids; ++wrong) {
+          for (buffer_id wrong(-2); wrong <= ids; ++wrong) {
             if (wrong == right || same_values(right, wrong, read)) continue;
             operand = wrong;
-            EXPECT_FALSE(validate(t.p).empty()) << "step " << i << ", buffer " << right << " -> " << wrong;
+            EXPECT_FALSE(validate(t.p).empty())
+                << "step " << i << ", buffer " << right.number() << " -> " << wrong.number();
           }
           operand = right;
         }
@@ -329,7 +340,7 @@ TEST(validator, reports_faults_of_order_and_content) {
           {"code written over the pooled map", bad_overlap,
            [](test_plan& t) { t.run_of("pool1").optional_outputs = {t.id("p")}; }},
           {"code not written", missing_value,
-           [](test_plan& t) { t.run_of("pool1").optional_outputs = {-1}; }},
+           [](test_plan& t) { t.run_of("pool1").optional_outputs = {buffer_id()}; }},
           {"code written, but not kept", illegal_encoding,
            [](test_plan& t) { t.choose("index", stash_kind::none); }},
           {"decode over the encoded buffer", bad_reference,
@@ -367,21 +378,23 @@ TEST(validator, reports_references_out_of_range) {
       {"no alternative", bad_reference, [](test_plan& t) { alternative_of(t, "relu1/b") = -1; }},
       {"alternative of an op without", bad_reference, [](test_plan& t) { alternative_of(t, "conv1") = 0; }},
       {"too few inputs", bad_reference, [](test_plan& t) { t.run_of("loss").inputs.pop_back(); }},
-      {"too many inputs", bad_reference, [](test_plan& t) { t.run_of("loss").inputs.push_back(0); }},
+      {"too many inputs", bad_reference,
+       [](test_plan& t) { t.run_of("loss").inputs.push_back(buffer_id(0)); }},
       {"no outputs", bad_reference, [](test_plan& t) { t.run_of("conv1").outputs.clear(); }},
       {"no optional outputs", bad_reference,
        [](test_plan& t) { t.run_of("pool1").optional_outputs.clear(); }},
       {"no stash", bad_reference, [](test_plan& t) { t.run_of("relu1/b").stash.clear(); }},
-      {"stash of an op without", bad_reference, [](test_plan& t) { t.run_of("conv1").stash = {0}; }},
+      {"stash of an op without", bad_reference,
+       [](test_plan& t) { t.run_of("conv1").stash = {buffer_id(0)}; }},
       {"encode without input", bad_reference,
        [](test_plan& t) { nth_step(t, step_kind::encode, "p").inputs.clear(); }},
       {"decode without output", bad_reference,
        [](test_plan& t) { nth_step(t, step_kind::decode, "p").outputs.clear(); }},
       {"decode with a stash", bad_reference,
-       [](test_plan& t) { nth_step(t, step_kind::decode, "p").stash = {0}; }},
+       [](test_plan& t) { nth_step(t, step_kind::decode, "p").stash = {buffer_id(0)}; }},
       {"recompute with three inputs", bad_reference,
        [](test_plan& t) { nth_step(t, step_kind::recompute, "b").inputs.assign(3, t.id("c")); }},
-      {"buffer of no storage", bad_reference, [](test_plan& t) { t.at("c").storage = -1; }},
+      {"buffer of no storage", bad_reference, [](test_plan& t) { t.at("c").storage = no_id; }},
       {"buffer of a weight", bad_reference,
        [](test_plan& t) { t.at("b").storage = t.storage_of("conv2/weight"); }},
       {"unknown form of buffer", bad_reference,
@@ -391,34 +404,43 @@ TEST(validator, reports_references_out_of_range) {
       {"an overflow buffer as operand", bad_reference,
        [](test_plan& t) {
          t.at("b").form = buffer_form::overflow;
-         t.at("b").storage = -1;
+         t.at("b").storage = no_id;
        }},
       {"an overflow arena without a buffer", bad_reference, [](test_plan& t) { t.p.overflow_bytes = 64; }},
   };
-  for (const std::int32_t wrong :
-       {-2, 1000, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()}) {
+  for (const any_id wrong : {any_id{-2}, any_id{1000}, any_id{std::numeric_limits<std::int32_t>::max()},
+                             any_id{std::numeric_limits<std::int32_t>::min()}}) {
     faults.push_back({"op", bad_reference, [wrong](test_plan& t) { t.run_of("conv2").op = wrong; }});
     faults.push_back(
         {"alternative", bad_reference, [wrong](test_plan& t) { alternative_of(t, "norm/b") = wrong; }});
-    faults.push_back({"input", bad_reference, [wrong](test_plan& t) { t.run_of("conv2").inputs = {wrong}; }});
-    faults.push_back(
-        {"output", bad_reference, [wrong](test_plan& t) { t.run_of("conv2").outputs = {wrong}; }});
-    faults.push_back({"optional output", bad_reference,
-                      [wrong](test_plan& t) { t.run_of("pool1").optional_outputs = {wrong}; }});
-    faults.push_back(
-        {"stash", bad_reference, [wrong](test_plan& t) { t.run_of("relu1/b").stash = {wrong}; }});
+    faults.push_back({"input", bad_reference, [wrong](test_plan& t) {
+                        t.run_of("conv2").inputs = std::vector{buffer_id(wrong.value)};
+                      }});
+    faults.push_back({"output", bad_reference, [wrong](test_plan& t) {
+                        t.run_of("conv2").outputs = std::vector{buffer_id(wrong.value)};
+                      }});
+    faults.push_back({"optional output", bad_reference, [wrong](test_plan& t) {
+                        t.run_of("pool1").optional_outputs = std::vector{buffer_id(wrong.value)};
+                      }});
+    faults.push_back({"stash", bad_reference, [wrong](test_plan& t) {
+                        t.run_of("relu1/b").stash = std::vector{buffer_id(wrong.value)};
+                      }});
     faults.push_back({"encoded storage", bad_reference,
                       [wrong](test_plan& t) { nth_step(t, step_kind::encode, "p").storage = wrong; }});
-    faults.push_back({"encode input", bad_reference,
-                      [wrong](test_plan& t) { nth_step(t, step_kind::encode, "p").inputs = {wrong}; }});
-    faults.push_back({"encode output", bad_reference,
-                      [wrong](test_plan& t) { nth_step(t, step_kind::encode, "p").outputs = {wrong}; }});
+    faults.push_back({"encode input", bad_reference, [wrong](test_plan& t) {
+                        nth_step(t, step_kind::encode, "p").inputs = std::vector{buffer_id(wrong.value)};
+                      }});
+    faults.push_back({"encode output", bad_reference, [wrong](test_plan& t) {
+                        nth_step(t, step_kind::encode, "p").outputs = std::vector{buffer_id(wrong.value)};
+                      }});
     faults.push_back({"decoded storage", bad_reference,
                       [wrong](test_plan& t) { nth_step(t, step_kind::decode, "p").storage = wrong; }});
-    faults.push_back({"decode input", bad_reference,
-                      [wrong](test_plan& t) { nth_step(t, step_kind::decode, "p").inputs = {wrong}; }});
-    faults.push_back({"decode output", bad_reference,
-                      [wrong](test_plan& t) { nth_step(t, step_kind::decode, "p").outputs = {wrong}; }});
+    faults.push_back({"decode input", bad_reference, [wrong](test_plan& t) {
+                        nth_step(t, step_kind::decode, "p").inputs = std::vector{buffer_id(wrong.value)};
+                      }});
+    faults.push_back({"decode output", bad_reference, [wrong](test_plan& t) {
+                        nth_step(t, step_kind::decode, "p").outputs = std::vector{buffer_id(wrong.value)};
+                      }});
     faults.push_back({"recomputed storage", bad_reference,
                       [wrong](test_plan& t) { nth_step(t, step_kind::recompute, "b").storage = wrong; }});
     faults.push_back({"recompute op", bad_reference,
@@ -439,11 +461,11 @@ TEST(validator, reports_references_out_of_range) {
                         graph_op(t, "relu1/b").alternatives[0].reads[0].storage = wrong;
                       }});
     faults.push_back({"graph recompute target", bad_graph,
-                      [wrong](test_plan& t) { t.p.network.recipes[0].target = wrong; }});
-    faults.push_back(
-        {"graph recompute op", bad_graph, [wrong](test_plan& t) { t.p.network.recipes[0].ops[0] = wrong; }});
+                      [wrong](test_plan& t) { t.p.network.recipes[recipe_id(0)].target = wrong; }});
+    faults.push_back({"graph recompute op", bad_graph,
+                      [wrong](test_plan& t) { t.p.network.recipes[recipe_id(0)].ops[0] = wrong; }});
     faults.push_back({"graph recipe source", bad_graph,
-                      [wrong](test_plan& t) { t.p.network.recipes[0].sources[0] = wrong; }});
+                      [wrong](test_plan& t) { t.p.network.recipes[recipe_id(0)].sources[0] = wrong; }});
     faults.push_back({"graph channel", bad_graph,
                       [wrong](test_plan& t) { graph_op(t, "relu4").inputs[0].channel_begin = wrong; }});
   }
@@ -575,7 +597,8 @@ TEST(validator, reports_illegal_choices) {
          t.p.steps.push_back(decode);
        }},
       {"two overflow arenas", bad_reference, [](test_plan& t) { t.p.buffers.push_back(t.at("overflow")); }},
-      {"an overflow arena with a storage", bad_reference, [](test_plan& t) { t.at("overflow").storage = 0; }},
+      {"an overflow arena with a storage", bad_reference,
+       [](test_plan& t) { t.at("overflow").storage = storage_id(0); }},
       {"an overflow arena that is too small", bad_size, [](test_plan& t) { t.p.overflow_bytes += 1; }},
       {"a negative overflow arena", bad_size, [](test_plan& t) { t.p.overflow_bytes = -64; }},
   };
@@ -642,7 +665,7 @@ TEST(validator, reports_wrong_totals) {
            }},
           {"wall", bad_totals, [](test_plan& t) { t.p.sizes.wall += 1; }},
           {"wall_op", bad_totals, [](test_plan& t) { t.p.sizes.wall_op = t.op_of("conv2"); }},
-          {"wall_op out of range", bad_totals, [](test_plan& t) { t.p.sizes.wall_op = -1; }},
+          {"wall_op out of range", bad_totals, [](test_plan& t) { t.p.sizes.wall_op = no_id; }},
           {"max_live", bad_totals, [](test_plan& t) { t.p.sizes.max_live -= 1; }},
           {"boundary", bad_totals, [](test_plan& t) { t.p.sizes.boundary += 64; }},
           {"a bound above the peak", bad_totals,
@@ -667,7 +690,8 @@ TEST(validator, reports_wrong_totals) {
            [](test_plan& t) {
              buffer large = t.at("b");
              large.bytes = std::int64_t{1} << 53;
-             t.p.buffers.insert(t.p.buffers.end(), 2000, large);
+             for (int n = 0; n < 2000; ++n)
+               t.p.buffers.push_back(large);
            }},
           {"a negative offset", bad_alignment, [](test_plan& t) { t.at("b").offset = -64; }},
           {"a negative size", bad_alignment, [](test_plan& t) { t.at("b").bytes = -64; }},
@@ -713,7 +737,7 @@ TEST(validator, reports_damaged_graphs) {
            }},
           {"the sign of half a map", bad_graph,
            [](test_plan& t) {
-             graph_op(t, "relu1/b").alternatives[0].reads[0].slice = {2, 0, 4};
+             graph_op(t, "relu1/b").alternatives[0].reads[0].slice = {storage_id(2), 0, 4};
            }},
           {"a form that no kernel knows", bad_graph,
            [](test_plan& t) { graph_op(t, "relu1/b").alternatives[0].form = "from_z"; }},
@@ -734,9 +758,10 @@ TEST(validator, stops_after_hundred_findings) {
   for (buffer& b : t.p.buffers) {
     b.offset = -1;
   }
-  const std::vector<step> steps = t.p.steps;
+  const std::vector<step> steps = t.p.steps.list();
   for (int i = 0; i < 5; ++i) {
-    t.p.steps.insert(t.p.steps.end(), steps.begin(), steps.end());
+    for (const step& s : steps)
+      t.p.steps.push_back(s);
   }
   EXPECT_EQ(validate(t.p).size(), 100U);
 }
