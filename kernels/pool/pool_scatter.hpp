@@ -77,6 +77,24 @@ class argmax_row {
   const Source& source_;
 };
 
+/// The same found again in x.
+template <class Bits>
+class argmax_row<Bits, searched_argmaxes> {
+ public:
+  STASH_DEVICE argmax_row(const pool_job& job, const searched_argmaxes& source,
+                          const map_position<std::int32_t>&)
+      : job_(job), source_(source) {}
+  STASH_DEVICE argmaxes<1> next(const map_position<std::int32_t>& o) {
+    maxima<1> best;
+    const std::uint32_t first_tap = find_maximum<Bits>(job_, source_.x, source_.x_pitch, o, best);
+    return argmaxes_of<Bits>(job_, source_, first_tap, best);
+  }
+
+ private:
+  const pool_job& job_;
+  const searched_argmaxes& source_;
+};
+
 /// The same from codes, of which only the first one's position is computed.
 template <class Bits>
 class argmax_row<Bits, encoded_argmaxes> {
