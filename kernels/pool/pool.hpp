@@ -308,10 +308,6 @@ struct single_search {
     tap = more ? number : tap;
   }
   STASH_DEVICE bool needs_care() const { return is_nan_sum<Bits>(sum); }
-  STASH_DEVICE void give(maxima<1>& found) const {
-    found.rank[0] = best;
-    found.tap[0] = tap;
-  }
 };
 
 /// Shows a search the taps of a window in x, and says which is the first; o's channel counts, its pixel does
@@ -373,12 +369,23 @@ STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
                                        const map_position<P>& o, maxima<Width>& best) {
-  std::conditional_t<Width == 1, single_search<Bits>, number_search<Bits>> numbers;
-  const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
-  numbers.give(best);
-  if (!numbers.needs_care()) return first_tap;
+  if constexpr (Width == group_elements) {
+    number_search<Bits> numbers;
+    const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
+    numbers.give(best);
+    if (!numbers.needs_care()) return first_tap;
+  }
   careful_search<Bits, Width> careful{job, best};
   return search_window<Bits>(job, x, pitch, o, careful);
+}
+/// The same of one element where NaN is rare.
+template <class Bits, class P>
+STASH_DEVICE std::uint32_t find_maximum(const pool_job& job, const void* x, std::uint64_t pitch,
+                                        const map_position<P>& o, maxima<1>& best) {
+  single_search<Bits> numbers;
+  const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
+  best = {{numbers.best}, {numbers.tap}};
+  return numbers.needs_care() ? find_maxima<Bits, 1>(job, x, pitch, o, best) : first_tap;
 }
 
 /// What a ReLU before the pooling does to a maximum: as long as it is not positive, every tap is +0, so that

@@ -126,7 +126,12 @@ pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes
     const auto o =
         position_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
-    const std::uint32_t first_tap = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
+    std::uint32_t first_tap;
+    if constexpr (Width == 1) {
+      first_tap = find_maximum<Bits>(job, x, job.x_pitch, o, best);
+    } else {
+      first_tap = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
+    }
     if (relu) rectify_maxima<Bits, Width>(job, first_tap, best);
     v = values_of<Bits, Width>(job, best, planes);
     store_lanes(static_cast<Bits*>(y) + o.pixel * job.y_pitch + o.channel, v.y);

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "common/instructions.hpp"
-#include "pool/pool_backward.hpp"
+#include "pool/pool_argmax_rows.hpp"
 #include "pool/pool_scatter_shape.hpp"
 
 namespace stash::kernels {
@@ -61,60 +61,6 @@ STASH_DEVICE window_range<std::int32_t> windows_over(const window_axis& a, std::
                                                      std::int32_t count) {
   return {windows_at<std::int32_t>(a, begin).first, windows_at<std::int32_t>(a, begin + count - 1).last};
 }
-
-/// Argmaxes of a row of windows, one after the other, in a channel of a sample.
-template <class Bits, class Source>
-class argmax_row {
- public:
-  STASH_DEVICE argmax_row(const pool_job& job, const Source& source, const map_position<std::int32_t>&)
-      : job_(job), source_(source) {}
-  STASH_DEVICE argmaxes<1> next(const map_position<std::int32_t>& o) {
-    return load_argmaxes<Bits, 1>(job_, source_, o);
-  }
-
- private:
-  const pool_job& job_;
-  const Source& source_;
-};
-
-/// The same from codes, of which only the first one's position is computed.
-template <class Bits>
-class argmax_row<Bits, encoded_argmaxes> {
- public:
-  STASH_DEVICE argmax_row(const pool_job& job, const encoded_argmaxes& source,
-                          const map_position<std::int32_t>& o)
-      : job_(job),
-        source_(source),
-        none_(source.passing == pass_source::code ? no_gradient : scatter_target::codes),
-        mask_((1U << source.bits) - 1) {
-    const std::uint64_t bit = (o.pixel * job.channels + o.channel) * source.bits;
-    at_ = source.taps + bit / 8;
-    shift_ = static_cast<std::uint32_t>(bit % 8);
-    step_ = static_cast<std::uint32_t>(job.channels) * source.bits;
-  }
-  STASH_DEVICE argmaxes<1> next(const map_position<std::int32_t>& o) {
-    argmaxes<1> w;
-    w.tap[0] = *at_;
-    if (mask_ == 0xff) {
-      at_ += job_.channels;
-    } else {
-      w.tap[0] = w.tap[0] >> shift_ & mask_;
-      shift_ += step_;
-      at_ += shift_ / 8;
-      shift_ %= 8;
-    }
-    w.pass = w.tap[0] == none_ ? 0 : 1;
-    if (source_.passing > pass_source::code) w.pass = passing_bits<Bits, 1>(job_, source_, o);
-    return w;
-  }
-
- private:
-  const pool_job& job_;
-  const encoded_argmaxes& source_;
-  std::uint32_t none_, mask_;
-  const std::uint8_t* at_;
-  std::uint32_t shift_, step_;  ///< bits
-};
 
 /// A thread's tile.
 template <class Bits, bool Deep, class Source>
