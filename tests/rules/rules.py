@@ -349,9 +349,29 @@ def public_calls(tree):
     return found
 
 
+FORMATS_TABLE = "include/stash/value_format.hpp"
+FORMAT_ROW = re.compile(r'value_format_info\{value_format::(\w+), "(\w+)",')
+
+
+def value_formats(tree):
+    """Every row of the table of value formats has its text in docs/format.md and its number in the C API."""
+    if FORMATS_TABLE not in tree.paths:
+        return []
+    table, header = tree.text(FORMATS_TABLE), tree.text("include/stash/c_api.h")
+    page = tree.text("docs/format.md").partition("## Narrow values")[2].partition("## cast")[0]
+    numbers = dict(re.findall(r"^  (\w+) = (\d+),", table, flags=re.MULTILINE))
+    found = []
+    for enumerator, name in FORMAT_ROW.findall(table):
+        if not re.search(rf"^\|.*(?<!\w){name}(?!\w)", page, flags=re.MULTILINE):
+            found.append(f"{FORMATS_TABLE}:1: {name} has no column or row in docs/format.md, Narrow values")
+        if not re.search(rf"\bSTASH_VALUES_{enumerator.upper()} = {numbers.get(enumerator)}\b", header):
+            found.append(f"{FORMATS_TABLE}:1: STASH_VALUES_{enumerator.upper()} is not in include/stash/c_api.h")
+    return found
+
+
 RULES = {
     "includes": (includes, few_sources, documented_folders),
-    "text": (text, links, unusual_words),
+    "text": (text, links, unusual_words, value_formats),
     "sources": (ascii_sources, header_guards, unique_stems, test_case_names, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),
 }

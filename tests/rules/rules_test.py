@@ -106,6 +106,17 @@ class STASH_API error : public std::runtime_error {
                           "include/stash/calls.hpp:1: handle::reserve is not called",
                           "include/stash/calls.hpp:1: left_out is not called")
 
+    def test_value_formats_without_text_or_number(self):
+        self.add(rules.FORMATS_TABLE, """  fp16 = 1,
+  fp12 = 11,
+    value_format_info{value_format::fp16, "fp16", "fp16", 16},
+    value_format_info{value_format::fp12, "fp12", "fp12", 12},
+""")
+        self.add("docs/format.md", "## Narrow values\n\n| | fp16 (IEEE) |\n\n## cast\n\nfp12\n")
+        self.add("include/stash/c_api.h", "STASH_VALUES_FP16 = 1,\nSTASH_VALUES_FP12 = 12\n")
+        self.assert_found(rules.value_formats, "include/stash/value_format.hpp:1: fp12 has no column",
+                          "include/stash/value_format.hpp:1: STASH_VALUES_FP12 is not in")
+
     def test_includes_against_the_order_of_folders(self):
         for path, name in (
             ("include/stash/bad.hpp", "encoders/bitmap.hpp"),
