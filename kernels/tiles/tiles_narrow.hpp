@@ -249,10 +249,47 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   sync_warp();
 }
 
+/// Whether the format has a width without kernels of its own: neither bytes nor words of three, no scales.
+constexpr bool has_other_width(const value_format_info& format) {
+  return !format.scaled && format.bits % 8 != 0 && format.packing == code_packing::bit_string;
+}
+/// Whether any format has: the general way costs registers, too.
+inline constexpr bool other_widths = [] {
+  for (const value_format_info& format : value_formats)
+    if (has_other_width(format)) return true;
+  return false;
+}();
+
+/// Codes of any width, eight to a lane, byte by byte: eight are as many bytes as a code has bits.
+template <class Element>
+STASH_DEVICE void narrow_to_any_codes(const device_tiles& job, const Element* values, std::uint32_t count,
+                                      std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes, bits = job.code_bits;
+  const std::uint32_t end = (count * bits + 7) / 8;
+  for_each_backwards(count, group_elements * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + group_elements * lane;
+    const packed_group<Element> in = first_elements(values + first, first < count ? count - first : 0);
+    sync_warp();
+    std::uint64_t waiting = 0;
+    unsigned held = 0;
+    std::uint32_t at = first / group_elements * bits;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      waiting |= std::uint64_t{code_of(to_f32(in.value(i), job.type), job.conversion)} << held;
+      for (held += bits; held >= 8; held -= 8, ++at, waiting >>= 8)
+        if (at < end) stored[at] = static_cast<std::uint8_t>(waiting);
+    }
+    sync_warp();
+  });
+}
+
 /// Codes that do not leave as such, but for those of fp10.
 template <class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
+  if constexpr (other_widths) {
+    if (!job.scaled && job.code_bits % 8 != 0) return narrow_to_any_codes(job, values, count, stored);
+  }
   if (job.code_bits == 4) {
     narrow_to_codes<4, true>(job, values, count, stored);
   } else if (job.code_bits == 6) {
@@ -286,6 +323,7 @@ STASH_DEVICE std::uint32_t stored_code(const device_tiles& job, const std::uint8
   const std::uint32_t bit = rank * bits;
   std::uint32_t code = codes[bit / 8];
   if (bit % 8 + bits > 8) code |= std::uint32_t{codes[bit / 8 + 1]} << 8;
+  if (other_widths && bit % 8 + bits > 16) code |= std::uint32_t{codes[bit / 8 + 2]} << 16;
   return code >> (bit % 8) & ((1U << bits) - 1);
 }
 /// The narrow value `rank` of a payload of `count`, as f32.
@@ -356,6 +394,28 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
   }
 }
 
+/// Codes of any width, eight to a lane.
+template <class Element>
+STASH_DEVICE void widen_any_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
+                                  Element* values) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
+    const std::uint32_t first = base + group_elements * lane;
+    float widened[group_elements];
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      widened[i] = first + i < count ? value_of(stored_code(job, stored, first + i), job.conversion) : 0.0F;
+    const packed_group<Element> out = packed(from_f32s<Element>(widened, job.type));
+    sync_warp();
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_words<Element>; i += 4) {
+      reinterpret_cast<vector16*>(values + first)[i / 4] = {
+          {out.word[i], out.word[i + 1], out.word[i + 2], out.word[i + 3]}};
+    }
+    sync_warp();
+  }
+}
+
 /// Turns the `count` stored values of an image into elements, but for those that come as codes. All lanes
 /// come.
 template <class Element>
@@ -365,6 +425,9 @@ STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std:
       image + image_offset_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
   if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
+  if constexpr (other_widths) {
+    if (!job.scaled && job.code_bits % 8 != 0) return widen_any_codes(job, stored, count, values);
+  }
   if (job.code_bits == 8) return widen_codes<8>(job, stored, count, values);
   if (job.code_bits == 6) return widen_codes<6>(job, stored, count, values);
   widen_codes<4>(job, stored, count, values);

@@ -135,6 +135,13 @@ def tensor(values):
                             dims=(ctypes.c_int64 * stash.MAX_RANK)(len(values)))
 
 
+def stored(how, buffer, *dims):
+    encoded = stash.EncodedTensor(encoding=ctypes.pointer(how), type=stash.DTYPE_F32, rank=len(dims),
+                                  bytes=ctypes.pointer(buffer.view))
+    encoded.dims[:len(dims)] = dims
+    return encoded
+
+
 def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
@@ -162,6 +169,17 @@ class Calls(unittest.TestCase):
         self.assertTrue(stash.cpu_target_name(0))
         self.assertIsNone(stash.cpu_target_name(1000))
 
+    def test_value_formats(self):
+        rows = []
+        for index in range(stash.value_format_count()):
+            rows.append(stash.ValueFormat())
+            stash.value_format_at(index, rows[-1])
+            self.assertEqual(encoding(rows[-1].name).values, rows[-1].values)
+        largest = {row.name: row.largest for row in rows}
+        self.assertEqual((largest[b"fp16"], largest[b"fp8"], largest[b"mxfp4_e2m1"]), (65504, 448, 6))
+        with self.assertRaises(stash.Error):
+            stash.value_format_at(len(rows), stash.ValueFormat())
+
     def test_encode_and_decode(self):
         values, again = floats(*(i % 3 * 0.5 for i in range(1000))), floats(*[7.0] * 1000)
         for name in (b"raw", b"bitmap", b"csr", b"fp16"):
@@ -169,7 +187,7 @@ class Calls(unittest.TestCase):
             stash.encoded_bytes_bound(how, stash.DTYPE_F32, len(values), size)
             buffer = Buffer(size.value)
             self.assertIsNone(stash.encode(how, tensor(values), buffer.view, None, None))
-            stash.decode(how, buffer.view, tensor(again), None, None)
+            stash.decode(stored(how, buffer, len(again)), tensor(again), None, None)
             self.assertEqual(bytes(values), bytes(again), name)
             self.assertEqual(buffer.report.status, 0)
 
@@ -177,7 +195,7 @@ class Calls(unittest.TestCase):
         values, again = floats(-1, 2, 0, 3), floats(7, 7, 7, 7)
         buffer = Buffer(16)
         stash.encode(encoding(b"sign_mask"), tensor(values), buffer.view, None, None)
-        stash.decode(encoding(b"sign_mask"), buffer.view, tensor(again), None, None)
+        stash.decode(stored(encoding(b"sign_mask"), buffer, len(again)), tensor(again), None, None)
         self.assertEqual(list(again), [0, 1, 0, 1])
 
     def test_window_index_of_positions(self):
@@ -188,7 +206,9 @@ class Calls(unittest.TestCase):
         buffer = Buffer(16)
         stash.encode_window_index(flat, 4, pooled, whole, window, buffer.view, None)
         self.assertEqual(ctypes.string_at(buffer.view.data, 2), b"\x78\x82")
-        stash.decode_window_index(buffer.view, 4, pooled, whole, window, again, None)
+        how = encoding(b"window_index")
+        how.window_taps = 9
+        stash.decode_window_index(stored(how, buffer, *pooled), whole, window, again, None)
         self.assertEqual(list(again), list(flat))
         self.assertEqual(buffer.report.status, 0)
         flat[0] = 16
@@ -221,7 +241,7 @@ class Calls(unittest.TestCase):
         buffer, again = Buffer(500000), floats(*[7.0] * 100000)
         context = stash.ExecutionContext(parallel_for=parallel_for)
         stash.encode(encoding(b"bitmap"), tensor(values), buffer.view, None, context)
-        stash.decode(encoding(b"bitmap"), buffer.view, tensor(again), None, context)
+        stash.decode(stored(encoding(b"bitmap"), buffer, len(again)), tensor(again), None, context)
         self.assertEqual(bytes(values), bytes(again))
         self.assertGreater(len(ranges), 1)
 
