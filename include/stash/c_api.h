@@ -283,8 +283,8 @@ STASH_API int32_t stash_encode(const stash_encoding* encoding, const stash_tenso
                                const stash_encoded_view* output, const stash_workspace_view* workspace,
                                const stash_execution_context* context);
 /** Decodes into `output`. `workspace` may be null. */
-STASH_API int32_t stash_decode(const stash_encoded_tensor* input, const stash_tensor_view* output, const stash_workspace_view* workspace,
-                               const stash_execution_context* context);
+STASH_API int32_t stash_decode(const stash_encoded_tensor* input, const stash_tensor_view* output,
+                               const stash_workspace_view* workspace, const stash_execution_context* context);
 /** Copies encoded bytes into their canonical form. */
 STASH_API int32_t stash_canonicalise(const stash_encoded_tensor* input, const stash_encoded_view* output,
                                      const stash_execution_context* context);
@@ -357,8 +357,9 @@ STASH_API int32_t stash_relu_forward(const stash_tensor_view* x, const stash_ten
                                      const stash_encoded_view* mask, int32_t rule,
                                      const stash_execution_context* context);
 /** Gradient from any stash of y that keeps the sign. */
-STASH_API int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
-                                      int32_t rule, const stash_execution_context* context);
+STASH_API int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                                      const stash_tensor_view* dx, int32_t rule,
+                                      const stash_execution_context* context);
 /** Gradient from the dense y. */
 STASH_API int32_t stash_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* y,
                                             const stash_tensor_view* dx, int32_t rule,
@@ -368,8 +369,9 @@ STASH_API int32_t stash_leaky_relu_forward(const stash_tensor_view* x, const sta
                                            const stash_encoded_view* mask, float slope,
                                            const stash_execution_context* context);
 /** Gradient from a stash that keeps the sign. */
-STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
-                                            float slope, const stash_execution_context* context);
+STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                                            const stash_tensor_view* dx, float slope,
+                                            const stash_execution_context* context);
 /** Gradient from the dense x, or for slope > 0 from the dense y. */
 STASH_API int32_t stash_leaky_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                   const stash_tensor_view* dx, float slope,
@@ -379,8 +381,8 @@ STASH_API int32_t stash_clip_forward(const stash_tensor_view* x, const stash_ten
                                      const stash_encoded_view* mask, float lower, float upper, int32_t rule,
                                      const stash_execution_context* context);
 /** Gradient from a range_mask, or from a lossless stash of x or y. */
-STASH_API int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx,
-                                      float lower, float upper, int32_t rule,
+STASH_API int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                                      const stash_tensor_view* dx, float lower, float upper, int32_t rule,
                                       const stash_execution_context* context);
 /** Gradient from the dense x or y. */
 STASH_API int32_t stash_clip_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
@@ -421,9 +423,12 @@ STASH_API int32_t stash_relu_max_pool_backward(const stash_tensor_view* dy, cons
                                                const stash_tensor_view* dx, const stash_pool_window* window,
                                                const stash_execution_context* context);
 /** From the window index and a stash of the pooled output that keeps the sign. */
-STASH_API int32_t stash_relu_max_pool_backward_sign(
-    const stash_tensor_view* dy, const stash_encoded_tensor* index, const stash_encoded_tensor* y, const stash_tensor_view* dx, const stash_pool_window* window,
-    int32_t rule, const stash_execution_context* context);
+STASH_API int32_t stash_relu_max_pool_backward_sign(const stash_tensor_view* dy,
+                                                    const stash_encoded_tensor* index,
+                                                    const stash_encoded_tensor* y,
+                                                    const stash_tensor_view* dx,
+                                                    const stash_pool_window* window, int32_t rule,
+                                                    const stash_execution_context* context);
 /** From the window index and the dense pooled output. */
 STASH_API int32_t stash_relu_max_pool_backward_output(const stash_tensor_view* dy,
                                                       const stash_encoded_tensor* index,

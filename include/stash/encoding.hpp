@@ -149,8 +149,8 @@ struct const_encoded_view {
   encode_report* report = nullptr;
 };
 
-/// Encoded bytes with all that a reader must know of them. decode(), the backward calls of layers, exports and
-/// size queries take it; stashed_tensor::stored() gives it. Regular value type; owns nothing.
+/// Encoded bytes with all that a reader must know of them. decode(), the backward calls of layers, exports
+/// and size queries take it; stashed_tensor::stored() gives it. Regular value type; owns nothing.
 struct encoded_tensor {
   encoding how{};           ///< how the tensor is encoded
   dtype type = dtype::f32;  ///< of the dense tensor; masks and pooling codes are the same for all types
@@ -182,8 +182,8 @@ struct workspace_view {
 STASH_API void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
                       const workspace_view& workspace, const execution_context& context);
 
-/// Decodes into `output` (dense or pitched, of as many elements as the encoded tensor and, but for masks, of its
-/// type). Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
+/// Decodes into `output` (dense or pitched, of as many elements as the encoded tensor and, but for masks, of
+/// its type). Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
 ///
 /// Kinds: raw, bitmap, csr, cast (dense values); sign_mask and range_mask into u8, f32, f16 or bf16, whatever
 /// they were taken from: 1 where the bit is set, else +0. shape_only and pooling codes have no dense form
@@ -196,12 +196,12 @@ STASH_API void encode(const encoding& e, const const_tensor_view& input, const e
 STASH_API void decode(const encoded_tensor& input, const tensor_view& output, const workspace_view& workspace,
                       const execution_context& context);
 
-/// Copies an encoded tensor into its canonical bytes: tiles in order, all in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
-/// already; what came from another device, or overflowed, need not be. Fixed-size encodings are copied.
-/// `output` must not overlap `input` or its arena, and needs encoded_bytes_exact bytes for the tensor; with
-/// fewer, status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
-/// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
-/// Throws as encode().
+/// Copies an encoded tensor into its canonical bytes: tiles in order, all in the slot (docs/format.md). What
+/// an encoder of this back end wrote without overflow is canonical already; what came from another device, or
+/// overflowed, need not be. Fixed-size encodings are copied. `output` must not overlap `input` or its arena,
+/// and needs encoded_bytes_exact bytes for the tensor; with fewer, status_capacity is set in output's report.
+/// Tiles that cannot be read set status_corrupt (or status_capacity) in input's report and become tiles whose
+/// values are lost: never_stored entries. Throws as encode().
 STASH_API void canonicalise(const encoded_tensor& input, const encoded_view& output,
                             const execution_context& context);
 

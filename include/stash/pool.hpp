@@ -65,9 +65,9 @@ STASH_API void max_pool_forward(const const_tensor_view& x, const tensor_view& y
                                 const encoded_view& index, framework_rule rule,
                                 const execution_context& context);
 
-/// dx = sum of dy over the windows that chose the tap; every element of dx is written. `index` is a window_index
-/// of the window's taps with as many elements as dy. An index outside the window or pointing outside x sets
-/// status_corrupt and that value is dropped.
+/// dx = sum of dy over the windows that chose the tap; every element of dx is written. `index` is a
+/// window_index of the window's taps with as many elements as dy. An index outside the window or pointing
+/// outside x sets status_corrupt and that value is dropped.
 STASH_API void max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                                  const tensor_view& dx, const pool_window& window,
                                  const execution_context& context);
@@ -94,9 +94,9 @@ STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const encoded
                                       const execution_context& context);
 
 /// The same from the window index and `y`, any stash of the pooled output that keeps the sign (relu_backward
-/// lists them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its own
-/// report. On a device a bitmap without negative values and NaN is as fast as a sign_mask; csr, and bitmaps
-/// with them, are searched value by value.
+/// lists them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its
+/// own report. On a device a bitmap without negative values and NaN is as fast as a sign_mask; csr, and
+/// bitmaps with them, are searched value by value.
 STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
                                       const encoded_tensor& y, const tensor_view& dx,
                                       const pool_window& window, framework_rule rule,
@@ -124,8 +124,8 @@ STASH_API void encode_window_index(const std::int64_t* flat, const shape& y, con
                                    const pool_window& window, const encoded_view& index,
                                    const execution_context& context);
 
-/// Inverse of encode_window_index(); the pooled map's shape is the index's. A code that is no tap of its window, or one outside x, sets
-/// status_corrupt and becomes the first tap of the window in x.
+/// Inverse of encode_window_index(); the pooled map's shape is the index's. A code that is no tap of its
+/// window, or one outside x, sets status_corrupt and becomes the first tap of the window in x.
 STASH_API void decode_window_index(const encoded_tensor& index, const shape& x, const pool_window& window,
                                    std::int64_t* flat, const execution_context& context);
 

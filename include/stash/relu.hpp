@@ -22,12 +22,12 @@ STASH_API void relu_forward(const const_tensor_view& x, const tensor_view& y, co
                             framework_rule rule, const execution_context& context);
 
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap or csr (any
-/// values), cast with keep_nonzero (any format), raw. dx may be dy. `stash` has as many elements as dy, and but
-/// for masks its type. A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the
-/// result is exact but for 6- and 4-bit MX values next to a NaN: it takes its group along, and the gradients
-/// of all of them are those of NaN (docs/format.md, "Sign of a stashed ReLU output"). For sign_mask the rule
-/// was applied by the encoder and `stash.how.rule` is not looked at again. Errors: as encode(); corrupt bytes set the
-/// report's status.
+/// values), cast with keep_nonzero (any format), raw. dx may be dy. `stash` has as many elements as dy, and
+/// but for masks its type. A bitmap or csr whose report carries flag_mask_is_not_sign is read through its
+/// values, so the result is exact but for 6- and 4-bit MX values next to a NaN: it takes its group along, and
+/// the gradients of all of them are those of NaN (docs/format.md, "Sign of a stashed ReLU output"). For
+/// sign_mask the rule was applied by the encoder and `stash.how.rule` is not looked at again. Errors: as
+/// encode(); corrupt bytes set the report's status.
 STASH_API void relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
                              framework_rule rule, const execution_context& context);
 

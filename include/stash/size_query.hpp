@@ -28,8 +28,9 @@ class STASH_API size_query {
  public:
   size_query() noexcept = default;  ///< ready, nothing stored
 
-  /// Asks for the size of `stored`, whose bytes are the view that its encoder was given. Throws error(invalid_argument) for a null report or views that encode() would refuse; on a device
-  /// also error(out_of_memory) and error(device_failure).
+  /// Asks for the size of `stored`, whose bytes are the view that its encoder was given. Throws
+  /// error(invalid_argument) for a null report or views that encode() would refuse; on a device also
+  /// error(out_of_memory) and error(device_failure).
   size_query(const encoded_tensor& stored, const execution_context& context);
 
   /// Counts what encoding exactly `input` would store, without storing it: encoded_bytes_exact() for callers

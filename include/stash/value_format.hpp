@@ -35,9 +35,9 @@ enum class code_packing : std::uint8_t {
   three_to_word,  ///< code i in bits 10 (i mod 3) and up of the 32-bit word i div 3
 };
 
-/// What there is to know of a format. A code has a sign bit, then the exponent, then the mantissa. Codes below
-/// are without sign. Up to `largest_finite` they are numbers. If `ieee`, codes with all exponent bits set are
-/// infinity and NaN; else only `nan` is not a number.
+/// What there is to know of a format. A code has a sign bit, then the exponent, then the mantissa. Codes
+/// below are without sign. Up to `largest_finite` they are numbers. If `ieee`, codes with all exponent bits
+/// set are infinity and NaN; else only `nan` is not a number.
 struct value_format_info {
   value_format format;
   std::string_view name;        ///< in to_string(encoding), alone or after "bitmap_" and "csr_"

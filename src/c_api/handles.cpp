@@ -158,9 +158,8 @@ int32_t stash_size_query_create(const stash_encoded_tensor* stored, const stash_
                                 stash_size_query** query) {
   return guard(__func__, {stored_arguments}, [&](std::string_view function) {
     stash_size_query*& result = checked(function, "query", query);
-    create_query(result,
-                 stash::size_query(encoded_tensor_argument(function, "stored", stored).get(),
-                                   to_context(function, context)));
+    create_query(result, stash::size_query(encoded_tensor_argument(function, "stored", stored).get(),
+                                           to_context(function, context)));
   });
 }
 

@@ -33,11 +33,12 @@ int32_t stash_relu_forward(const stash_tensor_view* x, const stash_tensor_view* 
   });
 }
 
-int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx, int32_t rule,
+int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                            const stash_tensor_view* dx, int32_t rule,
                             const stash_execution_context* context) {
   return guard(__func__, {stash_arguments}, [&](std::string_view function) {
-    stash::relu_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "stash", stash).get(), to_view(function, "dx", dx),
-                         to_rule(function, rule), to_context(function, context));
+    stash::relu_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "stash", stash).get(),
+                         to_view(function, "dx", dx), to_rule(function, rule), to_context(function, context));
   });
 }
 
@@ -60,10 +61,12 @@ int32_t stash_leaky_relu_forward(const stash_tensor_view* x, const stash_tensor_
   });
 }
 
-int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx, float slope,
+int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                                  const stash_tensor_view* dx, float slope,
                                   const stash_execution_context* context) {
   return guard(__func__, {stash_arguments}, [&](std::string_view function) {
-    stash::leaky_relu_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "stash", stash).get(),
+    stash::leaky_relu_backward(to_view(function, "dy", dy),
+                               encoded_tensor_argument(function, "stash", stash).get(),
                                to_view(function, "dx", dx), slope, to_context(function, context));
   });
 }
@@ -87,11 +90,13 @@ int32_t stash_clip_forward(const stash_tensor_view* x, const stash_tensor_view* 
   });
 }
 
-int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash, const stash_tensor_view* dx, float lower,
-                            float upper, int32_t rule, const stash_execution_context* context) {
+int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoded_tensor* stash,
+                            const stash_tensor_view* dx, float lower, float upper, int32_t rule,
+                            const stash_execution_context* context) {
   return guard(__func__, {stash_arguments}, [&](std::string_view function) {
-    stash::clip_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "stash", stash).get(), to_view(function, "dx", dx),
-                         lower, upper, to_rule(function, rule), to_context(function, context));
+    stash::clip_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "stash", stash).get(),
+                         to_view(function, "dx", dx), lower, upper, to_rule(function, rule),
+                         to_context(function, context));
   });
 }
 
@@ -118,9 +123,9 @@ int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded
                                 const stash_tensor_view* dx, const stash_pool_window* window,
                                 const stash_execution_context* context) {
   return guard(__func__, [&](std::string_view function) {
-    stash::max_pool_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "index", index).get(),
-                             to_view(function, "dx", dx), to_window(function, window),
-                             to_context(function, context));
+    stash::max_pool_backward(
+        to_view(function, "dy", dy), encoded_tensor_argument(function, "index", index).get(),
+        to_view(function, "dx", dx), to_window(function, window), to_context(function, context));
   });
 }
 
@@ -230,7 +235,8 @@ int32_t stash_dropout_backward(const stash_tensor_view* dy, const stash_encoded_
                                const stash_tensor_view* dx, float probability,
                                const stash_execution_context* context) {
   return guard(__func__, [&](std::string_view function) {
-    stash::dropout_backward(to_view(function, "dy", dy), encoded_tensor_argument(function, "mask", mask).get(),
+    stash::dropout_backward(to_view(function, "dy", dy),
+                            encoded_tensor_argument(function, "mask", mask).get(),
                             to_view(function, "dx", dx), probability, to_context(function, context));
   });
 }

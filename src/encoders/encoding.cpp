@@ -286,7 +286,8 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
          "a device context");
   }
   check_count_input(function, e, input, context);
-  if (codec_of(e.kind).tiled()) return measure_tiled(layout_of(e, input.type, input.elements()), input, context).bytes;
+  if (codec_of(e.kind).tiled())
+    return measure_tiled(layout_of(e, input.type, input.elements()), input, context).bytes;
   return bytes_bound(e, input.type, input.elements());
 } catch (...) {
   detail::rethrow("encoded_bytes_exact");

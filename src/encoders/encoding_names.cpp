@@ -76,8 +76,7 @@ encoding parse_encoding(std::string_view name) try {
       e.kind = known->kind;
       return e;
     }
-    if (known->tiled() && name.starts_with(known->name) &&
-        name.substr(known->name.size()).starts_with('_')) {
+    if (known->tiled() && name.starts_with(known->name) && name.substr(known->name.size()).starts_with('_')) {
       e.kind = known->kind;
       rest = name.substr(known->name.size() + 1);
     }

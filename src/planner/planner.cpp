@@ -76,9 +76,10 @@ plan make_plan(const graph& g, const plan_options& options) {
   check_total_bytes(g);
   if (options.model) return budget_planner(g, options).make(options.budget_bytes);
   if (options.swap || keeps_dense(options.chosen_policy)) {
-    throw error(errc::invalid_argument,
-                fmt::format("make_plan: options: expected a model of the machine to swap with{}, got none",
-                            options.swap ? "" : fmt::format(" for policy {}", to_string(options.chosen_policy))));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("make_plan: options: expected a model of the machine to swap with{}, got none",
+                    options.swap ? "" : fmt::format(" for policy {}", to_string(options.chosen_policy))));
   }
   const scheduler facts(g);
   const option_set choices = make_options(g, options, options.slot_margin);

@@ -94,8 +94,7 @@ TEST(c_encodings, encode_and_decode_give_the_bytes_of_the_cpp_api) {
     EXPECT_EQ(buffer.report.slot_bytes, report.slot_bytes);
     EXPECT_EQ(buffer.report.flags, report.flags);
 
-    ASSERT_EQ(stash_canonicalise(c_stored(e, &buffer.view, view), &canonical.view, nullptr),
-              STASH_OK);
+    ASSERT_EQ(stash_canonicalise(c_stored(e, &buffer.view, view), &canonical.view, nullptr), STASH_OK);
     EXPECT_EQ(std::memcmp(canonical.view.data, buffer.view.data, canonical.report.slot_bytes), 0) << name;
 
     if (cpp_encoding.kind == cpp::encoding_kind::shape_only) continue;
@@ -278,7 +277,8 @@ TEST(c_encodings, csr_export) {
   out.values = values;
   out.capacity = 2;
   int64_t nonzeros = -1;
-  ASSERT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros), STASH_OK) << last_error();
+  ASSERT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros), STASH_OK)
+      << last_error();
   EXPECT_EQ(nonzeros, 2);
   EXPECT_EQ(offsets[1], 2U);
   EXPECT_EQ(columns[0], 1U);
@@ -286,9 +286,11 @@ TEST(c_encodings, csr_export) {
   EXPECT_EQ(values[1], 2.5F);
   out.capacity = 1;
   nonzeros = -7;
-  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros), STASH_CAPACITY_EXCEEDED);
+  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, &nonzeros),
+            STASH_CAPACITY_EXCEEDED);
   EXPECT_EQ(nonzeros, -7);
-  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_csr_export32(c_stored(e, &buffer.view, view), &out, nullptr, nullptr),
+            STASH_INVALID_ARGUMENT);
 }
 
 TEST(c_encodings, size_queries) {

@@ -211,7 +211,8 @@ void batch(buffer_mode mode) {
     const part& p = *parts.back();
     to_encode.push_back({e, p.x.on_device(), {p.stored.data(), p.stored.size(), nullptr, p.report.data()}});
     const tensor_view y = p.y.on_device();
-    to_decode.push_back({{e, y.type, y.dims, {p.stored.data(), p.stored.size(), nullptr, p.report.data()}}, y});
+    to_decode.push_back(
+        {{e, y.type, y.dims, {p.stored.data(), p.stored.size(), nullptr, p.report.data()}}, y});
   }
   wait_for_device();
   encode_batch(to_encode, {}, device_context(in.handle()));

@@ -98,10 +98,12 @@ TEST_F(device_c_api_refuses, memory_of_the_host) {
       STASH_INVALID_ARGUMENT,
       "stash_encode: input: expected device memory, as the context says, got host memory",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_host, &stored_.on_device, &workspace_, c); });
-  expect_refused(
-      STASH_INVALID_ARGUMENT,
-      "stash_decode: output: expected device memory, as the context says, got host memory",
-      [&](const auto* c) { return stash_decode(c_stored(bitmap_, &stored_.on_device, y_.on_host), &y_.on_host, nullptr, c); });
+  expect_refused(STASH_INVALID_ARGUMENT,
+                 "stash_decode: output: expected device memory, as the context says, got host memory",
+                 [&](const auto* c) {
+                   return stash_decode(c_stored(bitmap_, &stored_.on_device, y_.on_host), &y_.on_host,
+                                       nullptr, c);
+                 });
   expect_refused(
       STASH_INVALID_ARGUMENT,
       "stash_relu_forward: y: expected device memory, as the context says, got host memory",
@@ -177,15 +179,17 @@ TEST_F(device_c_api_refuses, layers_that_do_not_fit) {
                  });
   expect_refused(STASH_CAPACITY_EXCEEDED,
                  "stash_max_pool_backward: index: expected at least 16 bytes, got 15", [&](const auto* c) {
-                   return stash_max_pool_backward(&pooled.on_device, c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &none, pooled.on_device), &wide.on_device, &window, c);
+                   return stash_max_pool_backward(
+                       &pooled.on_device,
+                       c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), &none, pooled.on_device),
+                       &wide.on_device, &window, c);
                  });
   expect_refused(
       STASH_INVALID_ARGUMENT, "stash_relu_forward: rule: expected a known framework rule, got 5",
       [&](const auto* c) { return stash_relu_forward(&x_.on_device, &y_.on_device, nullptr, 5, c); });
-  expect_refused(STASH_INVALID_ARGUMENT, "stash_relu_backward: stash: expected a structure, got null",
-                 [&](const auto* c) {
-                   return stash_relu_backward(&x_.on_device, nullptr, &y_.on_device, rule, c);
-                 });
+  expect_refused(
+      STASH_INVALID_ARGUMENT, "stash_relu_backward: stash: expected a structure, got null",
+      [&](const auto* c) { return stash_relu_backward(&x_.on_device, nullptr, &y_.on_device, rule, c); });
   stash_dropout_key key = STASH_INIT(stash_dropout_key);
   expect_refused(STASH_INVALID_ARGUMENT,
                  "stash_dropout_forward: probability: expected at least 0 and below 1, got 1",

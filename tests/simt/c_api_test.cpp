@@ -65,7 +65,8 @@ TEST_P(device_c_api, encodings) {
   expect_same_on_both_sides([&](const side& on) {
     for (const work& w : all) {
       expect_ok(stash_encode(&w.how, on(x), on(w.stored), on.workspace, on.context));
-      expect_ok(stash_decode(c_stored(w.how, on(w.stored), *on(w.back)), on(w.back), on.workspace, on.context));
+      expect_ok(
+          stash_decode(c_stored(w.how, on(w.stored), *on(w.back)), on(w.back), on.workspace, on.context));
       expect_ok(stash_canonicalise(c_stored(w.how, on(w.stored), *on(x)), on(w.copy), on.context));
     }
   });
@@ -160,11 +161,13 @@ TEST_P(device_c_api, activations) {
     expect_ok(stash_relu_backward_dense(on(dy), on(relu.y), on(relu.dx_dense), rule, c));
     expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y), on(leaky.mask), 0.125F, c));
     expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y_alone), nullptr, 0.125F, c));
-    expect_ok(stash_leaky_relu_backward(on(dy), c_stored(sign, on(leaky.mask), *on(dy)), on(leaky.dx), 0.125F, c));
+    expect_ok(
+        stash_leaky_relu_backward(on(dy), c_stored(sign, on(leaky.mask), *on(dy)), on(leaky.dx), 0.125F, c));
     expect_ok(stash_leaky_relu_backward_dense(on(dy), on(x), on(leaky.dx_dense), 0.125F, c));
     expect_ok(stash_clip_forward(on(x), on(clip.y), on(clip.mask), -1, 2, rule, c));
     expect_ok(stash_clip_forward(on(x), on(clip.y_alone), nullptr, -1, 2, rule, c));
-    expect_ok(stash_clip_backward(on(dy), c_stored(range, on(clip.mask), *on(dy)), on(clip.dx), -1, 2, rule, c));
+    expect_ok(
+        stash_clip_backward(on(dy), c_stored(range, on(clip.mask), *on(dy)), on(clip.dx), -1, 2, rule, c));
     expect_ok(stash_clip_backward_dense(on(dy), on(x), on(clip.dx_dense), -1, 2, rule, c));
   });
 }
@@ -181,7 +184,8 @@ TEST_P(device_c_api, dropout) {
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_dropout_forward(on(x), on(y), on(mask), 0.3F, &key, on.context));
     expect_ok(stash_dropout_forward(on(x), on(y_alone), nullptr, 0.3F, &key, on.context));
-    expect_ok(stash_dropout_backward(on(dy), c_stored(c_encoding("sign_mask"), on(mask), *on(dy)), on(dx), 0.3F, on.context));
+    expect_ok(stash_dropout_backward(on(dy), c_stored(c_encoding("sign_mask"), on(mask), *on(dy)), on(dx),
+                                     0.3F, on.context));
     expect_ok(stash_dropout_backward_key(on(dy), on(dx_from_key), 0.3F, &key, on.context));
   });
 }
@@ -269,13 +273,16 @@ TEST_P(device_c_api_pooling, alone_and_after_relu) {
           stash_relu_max_pool_forward(on(w.x), on(w.relu_y), window, on(w.code), on(w.relu_index), rule, c));
       expect_ok(stash_encode(&bitmap, on(w.relu_y), on(w.bitmap), on.workspace, c));
       expect_ok(stash_encode(&sign_mask, on(w.relu_y), on(w.signs), nullptr, c));
-      expect_ok(stash_relu_max_pool_backward(on(w.dy), c_stored(c_codes(STASH_KIND_RELU_POOL, w.window), on(w.code), *on(w.dy)), dx(2), window, c));
-      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), index(w.relu_index), c_stored(bitmap, on(w.bitmap), *on(w.dy)), dx(3),
-                                                  window, rule, c));
-      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), index(w.relu_index), c_stored(sign_mask, on(w.signs), *on(w.dy)), dx(4),
-                                                  window, rule, c));
-      expect_ok(stash_relu_max_pool_backward_output(on(w.dy), index(w.relu_index), on(w.relu_y), dx(5), window,
-                                                    rule, c));
+      expect_ok(stash_relu_max_pool_backward(
+          on(w.dy), c_stored(c_codes(STASH_KIND_RELU_POOL, w.window), on(w.code), *on(w.dy)), dx(2), window,
+          c));
+      expect_ok(stash_relu_max_pool_backward_sign(
+          on(w.dy), index(w.relu_index), c_stored(bitmap, on(w.bitmap), *on(w.dy)), dx(3), window, rule, c));
+      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), index(w.relu_index),
+                                                  c_stored(sign_mask, on(w.signs), *on(w.dy)), dx(4), window,
+                                                  rule, c));
+      expect_ok(stash_relu_max_pool_backward_output(on(w.dy), index(w.relu_index), on(w.relu_y), dx(5),
+                                                    window, rule, c));
       expect_ok(stash_relu_max_pool_backward_dense(on(w.dy), on(w.x), dx(6), window, rule, c));
     }
   });
@@ -296,7 +303,9 @@ TEST_P(device_c_api, reports_of_small_slots_and_wrong_codes) {
   window.pad_top = window.pad_left = 1;
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_encode(&bitmap, on(x), on(small), on.workspace, on.context));
-    expect_ok(stash_max_pool_backward(on(dy), c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), on(nobodys), *on(dy)), on(dx), &window, on.context));
+    expect_ok(stash_max_pool_backward(
+        on(dy), c_stored(c_codes(STASH_KIND_WINDOW_INDEX, window), on(nobodys), *on(dy)), on(dx), &window,
+        on.context));
   });
 }
 

@@ -133,7 +133,8 @@ void check_scaled(value_format format) {
 
 TEST(device_conversions, of_formats_with_a_scale) {
   for_each_format([](auto form) {
-    if constexpr (decltype(form)::scaled) check_scaled<decltype(form), decltype(form)::bits>(decltype(form)::format);
+    if constexpr (decltype(form)::scaled)
+      check_scaled<decltype(form), decltype(form)::bits>(decltype(form)::format);
   });
 }
 

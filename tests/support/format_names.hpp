@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Names of encodings with narrow values: those of all formats of stash/value_format.hpp, so that a new format
-/// is tested wherever the others are.
+/// Names of encodings with narrow values: those of all formats of stash/value_format.hpp, so that a new
+/// format is tested wherever the others are.
 
 #include <string>
 #include <vector>

@@ -6,8 +6,8 @@
 namespace stash::detail::device {
 
 #ifdef STASH_BUILT_IN_BACKEND
-// A library with kernels. Its name here keeps them in programs that link the static library, whose linker leaves
-// out what nobody refers to.
+// A library with kernels. Its name here keeps them in programs that link the static library, whose linker
+// leaves out what nobody refers to.
 extern const backend built_in_backend;
 constinit std::atomic<const backend*> registered{&built_in_backend};
 #else

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Which device back end this process has. A back end is two objects of functions, and registers itself before
-/// main(); a process without one has no device, which check_available() says.
+/// Which device back end this process has. A back end is two objects of functions, and registers itself
+/// before main(); a process without one has no device, which check_available() says.
 ///
 /// Thread safety: all functions may run at the same time.
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What owning objects need of a device besides kernels: memory, copies, streams and events. Streams are those
-/// of execution contexts, or made here. A back end registers an object of memory_calls (backend.hpp); the
-/// functions below it call the registered one.
+/// What owning objects need of a device besides kernels: memory, copies, streams and events. Streams are
+/// those of execution contexts, or made here. A back end registers an object of memory_calls (backend.hpp);
+/// the functions below it call the registered one.
 ///
 /// Calls throw error(device_failure) with what the driver says; those that are noexcept keep it to
 /// themselves, since the next call will say it. Without a back end, what owning objects begin with
@@ -28,8 +28,8 @@ class memory_calls {
   virtual void* allocate(std::size_t bytes, void* stream) const = 0;
   virtual void deallocate(void* data, void* stream) const noexcept = 0;
 
-  /// Host memory that is mapped into the device, aligned to 256 bytes at least; null if there is none. May wait
-  /// for the device.
+  /// Host memory that is mapped into the device, aligned to 256 bytes at least; null if there is none. May
+  /// wait for the device.
   virtual void* allocate_pinned(std::size_t bytes) const = 0;
   virtual void deallocate_pinned(void* data) const noexcept = 0;
 
@@ -39,8 +39,8 @@ class memory_calls {
   /// Waits for all work of the stream.
   virtual void wait_for_stream(void* stream) const = 0;
 
-  /// A stream whose work waits for no other stream's, the default stream included. Work that it still has when
-  /// it is destroyed is done all the same.
+  /// A stream whose work waits for no other stream's, the default stream included. Work that it still has
+  /// when it is destroyed is done all the same.
   virtual void* create_stream() const = 0;
   virtual void destroy_stream(void* stream) const noexcept = 0;
 

@@ -52,8 +52,7 @@ using fp8_e5m2_format = stored_format<value_format::fp8_e5m2>;
 /// Calls body(stored_format) with the format's constants; does nothing for one without a row.
 template <class Body>
 [[gnu::always_inline]] constexpr void with_stored_format(value_format format, const Body& body) {
-  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...>)
-                        __attribute__((always_inline)) {
+  const auto call = [&]<std::size_t... Index>(std::index_sequence<Index...>) __attribute__((always_inline)) {
     const bool known = ((format == value_formats[Index].format &&
                          (body(stored_format<value_formats[Index].format>{}), true)) ||
                         ...);

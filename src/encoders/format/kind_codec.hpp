@@ -48,7 +48,9 @@ struct kind_codec {
   void (*encode)(const encode_item& item, const execution_context& context);
   void (*decode)(const decode_item& item, const execution_context& context);
 
-  bool has_format() const noexcept { return content == kind_content::values || content == kind_content::tiles; }
+  bool has_format() const noexcept {
+    return content == kind_content::values || content == kind_content::tiles;
+  }
   bool tiled() const noexcept { return content == kind_content::tiles; }
   bool is_mask() const noexcept { return content == kind_content::mask; }
 };
@@ -57,9 +59,9 @@ extern const kind_codec raw_codec, shape_only_codec, sign_mask_codec, window_ind
     bitmap_codec, cast_codec, range_mask_codec, csr_codec;
 
 /// Each at the index that is its number.
-inline constexpr std::array kind_codecs{
-    &raw_codec,    &shape_only_codec, &sign_mask_codec,  &window_index_codec, &relu_pool_codec,
-    &bitmap_codec, &cast_codec,       &range_mask_codec, &csr_codec};
+inline constexpr std::array kind_codecs{&raw_codec,          &shape_only_codec, &sign_mask_codec,
+                                        &window_index_codec, &relu_pool_codec,  &bitmap_codec,
+                                        &cast_codec,         &range_mask_codec, &csr_codec};
 
 /// Null for a number that is no kind.
 inline const kind_codec* find_codec(encoding_kind kind) noexcept {

@@ -230,9 +230,10 @@ template <class Elements>
 /// Calls body(stored_format) for an MX format.
 template <class Body>
 [[gnu::always_inline]] inline void with_mx_elements(value_format format, const Body& body) {
-  with_stored_format(format, [&](auto form) __attribute__((always_inline)) {
-    if constexpr (decltype(form)::scaled) body(form);
-  });
+  with_stored_format(
+      format, [&](auto form) __attribute__((always_inline)) {
+        if constexpr (decltype(form)::scaled) body(form);
+      });
 }
 
 }  // namespace stash::detail

@@ -101,15 +101,15 @@ void read_cast(const decode_item& item, const execution_context& context) {
 }  // namespace
 
 constinit const kind_codec cast_codec{.kind = encoding_kind::cast,
-                            .name = "",
-                            .content = kind_content::values,
-                            .types = wider_types,
-                            .check = check_underflow_rule,
-                            .bytes_bound = all_bytes,
-                            .lossless = never,
-                            .keeps_sign = keeps_nonzero,
-                            .keeps_values = never,
-                            .encode = write_cast,
-                            .decode = read_cast};
+                                      .name = "",
+                                      .content = kind_content::values,
+                                      .types = wider_types,
+                                      .check = check_underflow_rule,
+                                      .bytes_bound = all_bytes,
+                                      .lossless = never,
+                                      .keeps_sign = keeps_nonzero,
+                                      .keeps_values = never,
+                                      .encode = write_cast,
+                                      .decode = read_cast};
 
 }  // namespace stash::detail

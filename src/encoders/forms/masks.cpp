@@ -128,7 +128,8 @@ void write_plane(const encode_item& item, const Encode& encode) {
 }
 
 void write_signs(const encode_item& item, const execution_context& context) {
-  write_plane(item, [&](std::uint8_t* plane) { encode_sign_mask(item.how.rule, item.input, plane, context); });
+  write_plane(item,
+              [&](std::uint8_t* plane) { encode_sign_mask(item.how.rule, item.input, plane, context); });
 }
 void write_ranges(const encode_item& item, const execution_context& context) {
   write_plane(item, [&](std::uint8_t* plane) { encode_range_mask(item.how, item.input, plane, context); });
@@ -141,27 +142,27 @@ void read_mask(const decode_item& item, const execution_context& context) {
 }  // namespace
 
 constinit const kind_codec sign_mask_codec{.kind = encoding_kind::sign_mask,
-                                 .name = "sign_mask",
-                                 .content = kind_content::mask,
-                                 .types = floats_and_bytes,
-                                 .check = check_mask,
-                                 .bytes_bound = mask_bytes,
-                                 .lossless = always,
-                                 .keeps_sign = always,
-                                 .keeps_values = never,
-                                 .encode = write_signs,
-                                 .decode = read_mask};
+                                           .name = "sign_mask",
+                                           .content = kind_content::mask,
+                                           .types = floats_and_bytes,
+                                           .check = check_mask,
+                                           .bytes_bound = mask_bytes,
+                                           .lossless = always,
+                                           .keeps_sign = always,
+                                           .keeps_values = never,
+                                           .encode = write_signs,
+                                           .decode = read_mask};
 
 constinit const kind_codec range_mask_codec{.kind = encoding_kind::range_mask,
-                                  .name = "range_mask",
-                                  .content = kind_content::mask,
-                                  .types = any_float,
-                                  .check = check_range,
-                                  .bytes_bound = mask_bytes,
-                                  .lossless = always,
-                                  .keeps_sign = never,
-                                  .keeps_values = never,
-                                  .encode = write_ranges,
-                                  .decode = read_mask};
+                                            .name = "range_mask",
+                                            .content = kind_content::mask,
+                                            .types = any_float,
+                                            .check = check_range,
+                                            .bytes_bound = mask_bytes,
+                                            .lossless = always,
+                                            .keeps_sign = never,
+                                            .keeps_values = never,
+                                            .encode = write_ranges,
+                                            .decode = read_mask};
 
 }  // namespace stash::detail

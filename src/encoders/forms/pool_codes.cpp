@@ -27,27 +27,27 @@ std::size_t code_bytes(const encoding& e, dtype, std::int64_t elements) {
 }  // namespace
 
 constinit const kind_codec window_index_codec{.kind = encoding_kind::window_index,
-                                    .name = "window_index",
-                                    .content = kind_content::pool_codes,
-                                    .types = any_type,
-                                    .check = check_taps<256>,
-                                    .bytes_bound = index_bytes,
-                                    .lossless = always,
-                                    .keeps_sign = never,
-                                    .keeps_values = never,
-                                    .encode = nullptr,
-                                    .decode = nullptr};
+                                              .name = "window_index",
+                                              .content = kind_content::pool_codes,
+                                              .types = any_type,
+                                              .check = check_taps<256>,
+                                              .bytes_bound = index_bytes,
+                                              .lossless = always,
+                                              .keeps_sign = never,
+                                              .keeps_values = never,
+                                              .encode = nullptr,
+                                              .decode = nullptr};
 
 constinit const kind_codec relu_pool_codec{.kind = encoding_kind::relu_pool,
-                                 .name = "relu_pool",
-                                 .content = kind_content::pool_codes,
-                                 .types = any_type,
-                                 .check = check_taps<15>,
-                                 .bytes_bound = code_bytes,
-                                 .lossless = always,
-                                 .keeps_sign = never,
-                                 .keeps_values = never,
-                                 .encode = nullptr,
-                                 .decode = nullptr};
+                                           .name = "relu_pool",
+                                           .content = kind_content::pool_codes,
+                                           .types = any_type,
+                                           .check = check_taps<15>,
+                                           .bytes_bound = code_bytes,
+                                           .lossless = always,
+                                           .keeps_sign = never,
+                                           .keeps_values = never,
+                                           .encode = nullptr,
+                                           .decode = nullptr};
 
 }  // namespace stash::detail

@@ -67,27 +67,27 @@ std::size_t no_bytes(const encoding&, dtype, std::int64_t) {
 }  // namespace
 
 constinit const kind_codec raw_codec{.kind = encoding_kind::raw,
-                           .name = "raw",
-                           .content = kind_content::dense,
-                           .types = any_type,
-                           .check = no_parameters,
-                           .bytes_bound = raw_bytes,
-                           .lossless = always,
-                           .keeps_sign = always,
-                           .keeps_values = always,
-                           .encode = encode_all,
-                           .decode = decode_all};
+                                     .name = "raw",
+                                     .content = kind_content::dense,
+                                     .types = any_type,
+                                     .check = no_parameters,
+                                     .bytes_bound = raw_bytes,
+                                     .lossless = always,
+                                     .keeps_sign = always,
+                                     .keeps_values = always,
+                                     .encode = encode_all,
+                                     .decode = decode_all};
 
 constinit const kind_codec shape_only_codec{.kind = encoding_kind::shape_only,
-                                  .name = "shape_only",
-                                  .content = kind_content::nothing,
-                                  .types = any_type,
-                                  .check = no_parameters,
-                                  .bytes_bound = no_bytes,
-                                  .lossless = always,
-                                  .keeps_sign = never,
-                                  .keeps_values = never,
-                                  .encode = nullptr,
-                                  .decode = nullptr};
+                                            .name = "shape_only",
+                                            .content = kind_content::nothing,
+                                            .types = any_type,
+                                            .check = no_parameters,
+                                            .bytes_bound = no_bytes,
+                                            .lossless = always,
+                                            .keeps_sign = never,
+                                            .keeps_values = never,
+                                            .encode = nullptr,
+                                            .decode = nullptr};
 
 }  // namespace stash::detail

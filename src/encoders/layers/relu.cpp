@@ -193,8 +193,8 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stas
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
-  const checked_stash source =
-      check_sign_source(leaky_backward_name, "stash", stash, "dy", dy, framework_rule::tensorflow, context.space);
+  const checked_stash source = check_sign_source(leaky_backward_name, "stash", stash, "dy", dy,
+                                                 framework_rule::tensorflow, context.space);
   check_stash_overlap(leaky_backward_name, dy, source, dx);
   if (on_device(context)) return device::kernels().leaky_relu_backward(dy, stash, dx, slope, context);
   backward(

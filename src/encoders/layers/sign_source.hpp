@@ -20,8 +20,8 @@ struct checked_stash {
   framework_rule rule;
 };
 
-/// Checks that the stash can serve the sign of the values of a map like `dense`: sign_mask, bitmap, csr, raw, or
-/// cast with keep_nonzero, with its report and at least the bytes of its fixed part.
+/// Checks that the stash can serve the sign of the values of a map like `dense`: sign_mask, bitmap, csr, raw,
+/// or cast with keep_nonzero, with its report and at least the bytes of its fixed part.
 checked_stash check_sign_source(std::string_view function, std::string_view argument,
                                 const encoded_tensor& stash, std::string_view dense_name,
                                 const const_tensor_view& dense, framework_rule rule, memory_space where);

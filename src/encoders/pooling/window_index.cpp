@@ -234,8 +234,8 @@ void decode_window_index(const encoded_tensor& index, const shape& x, const pool
                          std::int64_t* flat, const execution_context& context) try {
   constexpr std::string_view function = "decode_window_index";
   const shape& y = index.dims;
-  const general_shape s =
-      check_call(function, flat, y, x, window, index.bytes, context, [&](call_memory& memory, std::size_t bytes) {
+  const general_shape s = check_call(
+      function, flat, y, x, window, index.bytes, context, [&](call_memory& memory, std::size_t bytes) {
         check_kind(function, "index", index, window_index_of(window));
         memory.reads("index", index.bytes, bytes).writes("flat", flat, flat_bytes(y));
       });

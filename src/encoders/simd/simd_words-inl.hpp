@@ -226,9 +226,11 @@ HWY_NOINLINE void mend_words(const float* values, std::int64_t count, std::int32
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     if (!all_below(largest_magnitudes<3>(values + i), limit))
-      narrow_words<fp10_format, Underflow>(values + i, block, reinterpret_cast<std::uint8_t*>(stored + i / 3));
+      narrow_words<fp10_format, Underflow>(values + i, block,
+                                           reinterpret_cast<std::uint8_t*>(stored + i / 3));
   }
-  narrow_words<fp10_format, Underflow>(values + i, count - i, reinterpret_cast<std::uint8_t*>(stored + i / 3));
+  narrow_words<fp10_format, Underflow>(values + i, count - i,
+                                       reinterpret_cast<std::uint8_t*>(stored + i / 3));
 }
 
 template <underflow_rule Underflow>

@@ -150,8 +150,9 @@ const encoded_tensor& kernel_base::encoded_stash(const kernel_operands& operands
                                                  encoding_kind kind) const {
   const stash_operand& operand = operands.stash.at(number);
   if (operand.dense || operand.stored.how.kind != kind) {
-    fail(errc::unsupported, fmt::format("expected {} as stash[{}], got {}", to_string(encoding{.kind = kind}),
-                                        number, operand.dense ? "dense values" : to_string(operand.stored.how)));
+    fail(errc::unsupported,
+         fmt::format("expected {} as stash[{}], got {}", to_string(encoding{.kind = kind}), number,
+                     operand.dense ? "dense values" : to_string(operand.stored.how)));
   }
   return operand.stored;
 }

@@ -78,7 +78,7 @@ class kernel_base : public op_kernel {
   const const_tensor_view& dense_stash(const kernel_operands& operands, std::size_t number) const;
   /// The encoded bytes of the read with this number, which must be of `kind`.
   const encoded_tensor& encoded_stash(const kernel_operands& operands, std::size_t number,
-                                          encoding_kind kind) const;
+                                      encoding_kind kind) const;
   /// Destination of an auxiliary output, with null data where it is not requested; error(unsupported) if it
   /// is requested in another encoding.
   encoded_view auxiliary(const kernel_operands& operands, std::size_t number, encoding_kind kind) const;

@@ -83,7 +83,8 @@ void dropout_kernel::backward(const kernel_operands& operands) const {
     return;
   }
   if (!mask.dense && mask.stored.how.kind != encoding_kind::raw) {
-    fail(errc::unsupported, "expected a mask as bits or bytes in stash[0], got " + to_string(mask.stored.how));
+    fail(errc::unsupported,
+         "expected a mask as bits or bytes in stash[0], got " + to_string(mask.stored.how));
   }
   const_tensor_view bytes = mask.dense ? mask.view : const_tensor_view{mask.stored.bytes.data, dtype::u8};
   bytes.type = dtype::u8;
@@ -93,7 +94,8 @@ void dropout_kernel::backward(const kernel_operands& operands) const {
   void* made = at<std::uint8_t>(operands, bits_at_);
   const auto size = static_cast<std::size_t>(bits_bytes_);
   encode(bits, bytes, {made, size, nullptr, &report}, {}, context());
-  dropout_backward(dy, {bits, dtype::u8, bytes.dims, {made, size, nullptr, &report}}, dx, probability_, context());
+  dropout_backward(dy, {bits, dtype::u8, bytes.dims, {made, size, nullptr, &report}}, dx, probability_,
+                   context());
 }
 
 }  // namespace

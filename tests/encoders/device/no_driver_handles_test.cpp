@@ -106,7 +106,9 @@ class no_driver_c_api : public no_driver {
 TEST_F(no_driver_c_api, calls_say_so) {
   const stash_encoding e = stash_test::c_encoding("csr"), mask = stash_test::c_encoding("sign_mask");
   expect_refused("encode", [&] { return stash_encode(&e, &x, &buffer.view, nullptr, &context); });
-  expect_refused("decode", [&] { return stash_decode(stash_test::c_stored(e, &buffer.view, y), &y, nullptr, &context); });
+  expect_refused("decode", [&] {
+    return stash_decode(stash_test::c_stored(e, &buffer.view, y), &y, nullptr, &context);
+  });
   expect_refused("canonicalise", [&] {
     return stash_canonicalise(stash_test::c_stored(e, &buffer.view, x), &other.view, &context);
   });
@@ -124,13 +126,15 @@ TEST_F(no_driver_c_api, calls_say_so) {
   csr.capacity = elements;
   csr.type = STASH_DTYPE_F32;
   int64_t nonzeros = -7;
-  expect_refused("csr_export32",
-                 [&] { return stash_csr_export32(stash_test::c_stored(e, &buffer.view, x), &csr, &context, &nonzeros); });
+  expect_refused("csr_export32", [&] {
+    return stash_csr_export32(stash_test::c_stored(e, &buffer.view, x), &csr, &context, &nonzeros);
+  });
   EXPECT_EQ(nonzeros, -7);
   expect_refused("relu_forward",
                  [&] { return stash_relu_forward(&x, &y, &buffer.view, STASH_RULE_TENSORFLOW, &context); });
   expect_refused("relu_backward", [&] {
-    return stash_relu_backward(&x, stash_test::c_stored(mask, &buffer.view, x), &y, STASH_RULE_TENSORFLOW, &context);
+    return stash_relu_backward(&x, stash_test::c_stored(mask, &buffer.view, x), &y, STASH_RULE_TENSORFLOW,
+                               &context);
   });
   stash_dropout_key key = STASH_INIT(stash_dropout_key);
   expect_refused("dropout_forward",
@@ -144,8 +148,12 @@ TEST_F(no_driver_c_api, calls_say_so) {
   expect_refused("max_pool_forward", [&] {
     return stash_max_pool_forward(&map, &pooled, &window, &buffer.view, STASH_RULE_TENSORFLOW, &context);
   });
-  expect_refused("max_pool_backward",
-                 [&] { return stash_max_pool_backward(&pooled, stash_test::c_stored(stash_test::c_codes(STASH_KIND_WINDOW_INDEX, window), &buffer.view, pooled), &map, &window, &context); });
+  expect_refused("max_pool_backward", [&] {
+    return stash_max_pool_backward(
+        &pooled,
+        stash_test::c_stored(stash_test::c_codes(STASH_KIND_WINDOW_INDEX, window), &buffer.view, pooled),
+        &map, &window, &context);
+  });
 }
 
 TEST_F(no_driver_c_api, handles_are_not_made) {

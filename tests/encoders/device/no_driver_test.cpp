@@ -128,7 +128,7 @@ TEST_F(no_driver, the_first_item_of_a_batch_says_so) {
     const encoding e = parse_encoding(name);
     const std::vector<encode_item> to_encode{{e, map(), out()}, {e, map(), other_out()}};
     const std::vector<decode_item> to_decode{{{e, map().type, map().dims, in()}, map()},
-                                          {{e, map().type, map().dims, in()}, other_map()}};
+                                             {{e, map().type, map().dims, in()}, other_map()}};
     expect_failure("encode_batch", [&] { encode_batch(to_encode, {}, on_device); });
     expect_failure("decode_batch", [&] { decode_batch(to_decode, {}, on_device); });
   }

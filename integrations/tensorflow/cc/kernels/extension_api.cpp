@@ -36,8 +36,8 @@ char* stash_tf_formats() {
     for (std::size_t i = 0; i < stash_value_format_count(); ++i) {
       auto format = STASH_INIT(stash_value_format);
       if (stash_value_format_at(i, &format) != STASH_OK) return nullptr;
-      json += std::string(i == 0 ? "" : ", ") + R"({"name": ")" + format.name +
-              R"(", "scaled": )" + (format.scaled != 0 ? "true" : "false") + "}";
+      json += std::string(i == 0 ? "" : ", ") + R"({"name": ")" + format.name + R"(", "scaled": )" +
+              (format.scaled != 0 ? "true" : "false") + "}";
     }
     return text_of(json + "]");
   } catch (const std::bad_alloc&) {
