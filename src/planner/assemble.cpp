@@ -58,8 +58,10 @@ void check_total_bytes(const graph& g) {
   }
 }
 
-plan assemble(const graph& g, const plan_options& options, const scheduler& facts, placed_choice placed) {
-  auto& [chosen, where] = placed;
+namespace {
+
+/// What a verifier needs to know of the options.
+plan with_options(const graph& g, const plan_options& options) {
   plan p;
   p.network = g;
   p.chosen_policy = options.chosen_policy;
@@ -75,6 +77,24 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
     p.smallest_swap = options.smallest_swap;
     p.overflow_share = options.overflow_share;
   }
+  return p;
+}
+
+/// The peak of the step that keeps everything as it is; offsets are made only where the plan has some.
+std::int64_t baseline_peak(const graph& g, const scheduler& facts, plan_options unforced, bool lay_out) {
+  unforced.chosen_policy = policy::none;
+  unforced.tensors.clear();
+  const option_set raw = make_options(g, unforced, 0.0);
+  const search raw_finder(facts, raw, unforced);
+  schedule unplanned = raw_finder.build(raw_finder.least_work());
+  return (lay_out ? place(std::move(unplanned)) : without_layout(std::move(unplanned))).height;
+}
+
+}  // namespace
+
+plan assemble(const graph& g, const plan_options& options, const scheduler& facts, placed_choice placed) {
+  auto& [chosen, where] = placed;
+  plan p = with_options(g, options);
   p.choices = std::move(chosen.choices);
   p.alternative = std::move(chosen.alternative);
   const auto readers = readers_of(g, p.alternative);
@@ -106,18 +126,9 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
       static_cast<std::int32_t>(std::count_if(all.components.begin(), all.components.end(),
                                               [](const component& c) { return !c.least_bytes.empty(); }));
   sizes.bound = std::min(peak_bound(facts, all), proven_peak_bytes(p));
-  if (options.chosen_policy == policy::none) {
-    sizes.baseline_peak = where.height;
-  } else {
-    plan_options none = unforced;
-    none.chosen_policy = policy::none;
-    none.tensors.clear();
-    const option_set raw = make_options(g, none, 0.0);
-    const search raw_finder(facts, raw, none);
-    schedule unplanned = raw_finder.build(raw_finder.least_work());
-    sizes.baseline_peak =
-        (where.laid_out ? place(std::move(unplanned)) : without_layout(std::move(unplanned))).height;
-  }
+  sizes.baseline_peak = options.chosen_policy == policy::none
+                            ? where.height
+                            : baseline_peak(g, facts, std::move(unforced), where.laid_out);
   sizes.baseline_peak_total = sizes.baseline_peak + parameters + workspace;
   check_sizes(p);
   return p;

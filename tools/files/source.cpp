@@ -99,6 +99,7 @@ planner::plan read_plan(const std::string& path) {
                 [](const std::string& text) { return planner::plan_from_json(text); });
 }
 
+// A list of options, one statement each.
 void graph_source::declare(CLI::App& command, bool file_allowed) {
   command
       .add_option("network", name,

@@ -225,6 +225,68 @@ void check_export_overlap(std::string_view function, const encoded_tensor& input
       .writes("output.values", output.values, entries * size_of(output.type));
 }
 
+/// How many entries the row ends tell; fails if they fall, or if there is no memory for so many. How many lie
+/// before each tile is known only from the row ends, so they are looked at first.
+std::int64_t counted_entries(std::string_view function, const detail::tile_layout& layout,
+                             const const_encoded_view& input, const csr32_view& output) {
+  using namespace detail;
+  std::int64_t total = 0;
+  for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
+    const tile_contents contents = count_csr_tile(layout, input, tile);
+    if (contents.status != status_ok) {
+      fail(errc::corrupt_data, function, "input", "row ends that do not fall",
+           fmt::format("others in tile {}", tile));
+    }
+    total += contents.count;
+  }
+  constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+  if (total > output.capacity || total > most) {
+    fail(errc::capacity_exceeded, function, "output.capacity",
+         fmt::format("at least {} entries, and at most {} in all", total, most),
+         fmt::format("{}", output.capacity));
+  }
+  if (total != 0 && (output.columns == nullptr || output.values == nullptr)) {
+    fail(errc::invalid_argument, function, "output", "arrays of columns and values", "a null pointer");
+  }
+  return total;
+}
+
+/// Row offsets, columns and values of one tile, which has so many entries before it; returns its own.
+std::int64_t export_tile(const detail::tile_layout& layout, const const_encoded_view& input,
+                         std::int64_t tile, std::int64_t before, const csr32_view& output) {
+  using namespace detail;
+  alignas(run_alignment) float values[tile_elements];
+  std::uint8_t present[tile_elements / 8];
+  const tile_rows rows = read_rows(layout, input, tile);
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    output.row_offsets[tile * rows_per_tile + row + 1] =
+        static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
+  }
+  const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
+  or_bits(input.report->status, contents.status);
+  // What cannot be read, or came twice, leaves zeros.
+  const std::int64_t count = rows.count();
+  if (count == 0) return 0;
+  const tensor_view target{
+      static_cast<std::uint8_t*>(output.values) + static_cast<std::size_t>(before) * size_of(output.type),
+      output.type, memory_space::host, shape{count}, 0};
+  alignas(run_alignment) float buffer[tile_elements];
+  float* kept = value_target(target, 0, buffer);
+  std::int64_t at = 0;
+  const auto put = [&](std::int64_t column, float value) {
+    output.columns[before + at] = static_cast<std::uint32_t>(column);
+    kept[at++] = value;
+  };
+  for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {
+    if ((present[i / 8] >> (i % 8) & 1) != 0) put(i % csr_row_elements, values[i]);
+  }
+  while (at < count)
+    put(0, 0.0F);
+  write_values(target, 0, count, kept,
+               layout.values.format == value_format::source ? rounding::exact : rounding::stored);
+  return count;
+}
+
 }  // namespace
 
 std::int64_t csr_export32(const encoded_tensor& tensor, const csr32_view& output,
@@ -258,61 +320,12 @@ std::int64_t csr_export32(const encoded_tensor& tensor, const csr32_view& output
     return -1;
   }
 
-  // How many lie before each tile is known only from the row ends, so they are looked at first.
-  std::int64_t total = 0;
-  for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
-    const tile_contents contents = count_csr_tile(layout, input, tile);
-    if (contents.status != status_ok) {
-      fail(errc::corrupt_data, function, "input", "row ends that do not fall",
-           fmt::format("others in tile {}", tile));
-    }
-    total += contents.count;
-  }
-  constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-  if (total > output.capacity || total > most) {
-    fail(errc::capacity_exceeded, function, "output.capacity",
-         fmt::format("at least {} entries, and at most {} in all", total, most),
-         fmt::format("{}", output.capacity));
-  }
-  if (total != 0 && (output.columns == nullptr || output.values == nullptr)) {
-    fail(errc::invalid_argument, function, "output", "arrays of columns and values", "a null pointer");
-  }
-
+  const std::int64_t total = counted_entries(function, layout, input, output);
   output.row_offsets[0] = 0;
   in_default_rounding([&] {
     std::int64_t before = 0;
-    for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
-      alignas(run_alignment) float values[tile_elements];
-      std::uint8_t present[tile_elements / 8];
-      const tile_rows rows = read_rows(layout, input, tile);
-      for (std::int64_t row = 0; row < rows.rows; ++row) {
-        output.row_offsets[tile * rows_per_tile + row + 1] =
-            static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
-      }
-      const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
-      or_bits(input.report->status, contents.status);
-      // What cannot be read, or came twice, leaves zeros.
-      const std::int64_t count = rows.count();
-      if (count == 0) continue;
-      const tensor_view target{
-          static_cast<std::uint8_t*>(output.values) + static_cast<std::size_t>(before) * size_of(output.type),
-          output.type, memory_space::host, shape{count}, 0};
-      alignas(run_alignment) float buffer[tile_elements];
-      float* kept = value_target(target, 0, buffer);
-      std::int64_t at = 0;
-      const auto put = [&](std::int64_t column, float value) {
-        output.columns[before + at] = static_cast<std::uint32_t>(column);
-        kept[at++] = value;
-      };
-      for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {
-        if ((present[i / 8] >> (i % 8) & 1) != 0) put(i % csr_row_elements, values[i]);
-      }
-      while (at < count)
-        put(0, 0.0F);
-      write_values(target, 0, count, kept,
-                   e.values == value_format::source ? rounding::exact : rounding::stored);
-      before += count;
-    }
+    for (std::int64_t tile = 0; tile < layout.tiles(); ++tile)
+      before += export_tile(layout, input, tile, before, output);
   });
   return total;
 } catch (...) {

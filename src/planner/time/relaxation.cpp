@@ -71,12 +71,15 @@ std::vector<std::vector<double>> priced_options(const step_problem& p, const dua
   return costs;
 }
 
-double bound_from(const step_problem& p, const dual_prices& prices) {
-  const dual_prices& d = prices;
-  const std::size_t steps = p.ms.size();
-  if (steps == 0) return 0.0;
-  // The most that any column can be in a plan that is worth a look.
-  double all_bytes = 0.0, all_ms = 0.0, moved = 0.0;
+namespace {
+
+/// The most that any column can be in a plan that is worth a look.
+struct column_limits {
+  double bytes = 0.0, ms = 0.0, moved = 0.0;
+};
+
+column_limits limits_of(const step_problem& p, bool linked) {
+  column_limits most;
   for (const item& i : p.items) {
     double most_held = 0.0, most_moved = 0.0, most_work = 0.0;
     for (const item_option& o : i.options) {
@@ -91,14 +94,24 @@ double bound_from(const step_problem& p, const dual_prices& prices) {
       most_moved = std::max(most_moved, transfers);
       most_work = std::max(most_work, work);
     }
-    all_bytes += most_held;
-    moved += most_moved;
-    all_ms += most_work;
+    most.bytes += most_held;
+    most.moved += most_moved;
+    most.ms += most_work;
   }
   for (const double ms : p.ms)
-    all_ms += ms;
+    most.ms += ms;
+  if (linked) most.ms += most.moved / p.link.out_rate + most.moved / p.link.in_rate;
+  return most;
+}
+
+}  // namespace
+
+double bound_from(const step_problem& p, const dual_prices& prices) {
+  const dual_prices& d = prices;
+  const std::size_t steps = p.ms.size();
+  if (steps == 0) return 0.0;
   const bool linked = p.link.out_rate > 0.0 && p.link.in_rate > 0.0;
-  if (linked) all_ms += moved / p.link.out_rate + moved / p.link.in_rate;
+  const auto [all_bytes, all_ms, moved] = limits_of(p, linked);
   const double shared = p.link.contention > 0.0 ? 1.0 / p.link.contention - 1.0 : 0.0;
   const auto limit = static_cast<double>(p.limit);
 

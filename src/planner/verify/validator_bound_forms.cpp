@@ -216,6 +216,7 @@ bool legal_set::gates(const recipe& r) const {
   return r.ops.size() == 1 && g_.ops[r.ops[0]].kind == op_kind::batch_norm;
 }
 
+// One list, whose order is that of the proof: what is legal for a storage is read here from top to bottom.
 std::vector<legal_form> legal_set::forms(storage_id id, bool casts_only, double margin) const {
   const storage& s = g_.storages[id];
   const std::int64_t n = elements_of(s, g_.batch);
