@@ -60,22 +60,22 @@ constexpr bool on_device(const execution_context& context) noexcept {
 
 /// `view` must have type `type`, lie in a known memory space that a call in `where` can reach, be aligned to
 /// its elements, and have a pitch of at least its inner length; its data may be null only if it has no
-/// elements.
-void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
-                dtype type, memory_space where = memory_space::host);
+/// elements. Returns their count, so that nobody counts again.
+std::int64_t check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                        dtype type, memory_space where = memory_space::host);
 
 /// The same for any floating-point type.
-void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
-                      memory_space where = memory_space::host);
+std::int64_t check_float_view(std::string_view function, std::string_view argument,
+                              const const_tensor_view& view, memory_space where = memory_space::host);
 
 /// `view` must have `elements` elements.
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
                     std::int64_t elements);
 
-/// Two tensors of one floating-point type and as many elements.
-void check_float_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
-                      std::string_view second_name, const const_tensor_view& second,
-                      memory_space where = memory_space::host);
+/// Two tensors of one floating-point type and as many elements, which are returned.
+std::int64_t check_float_pair(std::string_view function, std::string_view first_name,
+                              const const_tensor_view& first, std::string_view second_name,
+                              const const_tensor_view& second, memory_space where = memory_space::host);
 
 /// Encoded bytes: a report, 16-byte aligned data (may be null if `needed` is 0) and at least `needed` bytes
 /// (else capacity_exceeded).

@@ -49,6 +49,17 @@ inline bool may_overlap(const extent& a, const extent& b) noexcept {
   return a.begin < b.end && b.begin < a.end;
 }
 
+/// True if no two of them may overlap. Most calls find so, and need not look closer.
+template <std::size_t Count>
+[[gnu::always_inline]] inline bool plainly_apart(const extent (&all)[Count]) noexcept {
+  bool apart = true;
+  for (std::size_t i = 1; i < Count; ++i) {
+    for (std::size_t j = 0; j < i; ++j)
+      apart &= !may_overlap(all[i], all[j]);
+  }
+  return apart;
+}
+
 /// What becomes of it. Reports and counters are written atomically and may be the same for several; so may be
 /// what is shared, the arenas of a batch.
 enum class use : std::uint8_t { read, counted, shared, written };

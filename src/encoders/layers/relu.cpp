@@ -21,21 +21,40 @@ namespace {
 
 using namespace detail;
 
-/// The views of a forward call; y may be x.
-void check_forward(std::string_view function, const const_tensor_view& x, const tensor_view& y,
-                   const encoded_view& mask, const execution_context& context) {
-  check_float_pair(function, "x", x, "y", y, context.space);
-  const std::size_t mask_bytes = plane_bytes(x.elements(), 1);
-  if (mask.data != nullptr) check_encoded(function, "mask", mask, mask_bytes);
-  call_memory(function).reads("x", x).writes_in_place("y", y, "x").writes("mask", mask, mask_bytes);
+/// Of a checked view of so many elements.
+extent extent_of_checked(const const_tensor_view& view, std::int64_t elements) noexcept {
+  if (!view.dense()) return extent_of(view);
+  return extent_of(view.data, static_cast<std::size_t>(elements) * size_of(view.type));
+}
+
+/// The views of a forward call; y may be x. Returns the count of elements.
+std::int64_t check_forward(std::string_view function, const const_tensor_view& x, const tensor_view& y,
+                           const encoded_view& mask, const execution_context& context) {
+  const const_tensor_view result = y;
+  const std::int64_t elements = check_float_pair(function, "x", x, "y", result, context.space);
+  const std::size_t mask_bytes = plane_bytes(elements, 1);
+  const bool masked = mask.data != nullptr;
+  if (masked) check_encoded(function, "mask", mask, mask_bytes);
+  const extent in = extent_of_checked(x, elements), out = extent_of_checked(result, elements);
+  // In place they are one.
+  const extent all[] = {in, in == out ? extent{} : out, extent_of(mask.data, mask_bytes),
+                        extent_of(masked ? mask.report : nullptr, sizeof(encode_report))};
+  if (!plainly_apart(all)) {
+    call_memory(function).reads("x", x).writes_in_place("y", result, "x").writes("mask", mask, mask_bytes);
+  }
+  return elements;
 }
 
 /// The views of a backward call from the dense map `values`; dx may be dy.
 void check_backward(std::string_view function, const const_tensor_view& dy, const char* values_name,
                     const const_tensor_view& values, const tensor_view& dx,
                     const execution_context& context) {
-  check_float_pair(function, "dy", dy, "dx", dx, context.space);
+  const const_tensor_view result = dx;
+  const std::int64_t elements = check_float_pair(function, "dy", dy, "dx", result, context.space);
   check_float_pair(function, "dy", dy, values_name, values, context.space);
+  const extent in = extent_of_checked(dy, elements), out = extent_of_checked(result, elements);
+  const extent all[] = {in, in == out ? extent{} : out, extent_of_checked(values, elements)};
+  if (plainly_apart(all)) return;
   call_memory(function).reads("dy", dy).reads(values_name, values).writes_in_place("dx", dx, "dy");
 }
 
@@ -50,9 +69,8 @@ void check_stash_overlap(std::string_view function, const const_tensor_view& dy,
 /// mask's bits, which are null where nobody asks; `target` may be `values`. `how` says whether y's values are
 /// exact in its type.
 template <class Write>
-void forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, rounding how,
-             const execution_context& context, const Write& write) {
-  const std::int64_t elements = x.elements();
+void forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+             std::int64_t elements, rounding how, const execution_context& context, const Write& write) {
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   const value_output output(y, how, context);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
@@ -119,12 +137,12 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
-  check_forward(function, x, y, mask, context);
+  const std::int64_t elements = check_forward(function, x, y, mask, context);
   if (on_device(context)) return device::kernels().relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
   forward(
-      x, y, mask, rounding::exact, context,
+      x, y, mask, elements, rounding::exact, context,
       [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
         if (bits == nullptr) {
           fast.rectify(values, length, target, where);
@@ -174,11 +192,11 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   constexpr std::string_view function = "leaky_relu_forward";
   check_context(function, context);
   check_slope(function, slope);
-  check_forward(function, x, y, mask, context);
+  const std::int64_t elements = check_forward(function, x, y, mask, context);
   if (on_device(context)) return device::kernels().leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
   forward(
-      x, y, mask, rounding::result, context,
+      x, y, mask, elements, rounding::result, context,
       [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
         std::uint8_t unused[tile_elements / 8];
         if (bits == nullptr) bits = unused;
@@ -231,13 +249,13 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_context(function, context);
   check_rule(function, rule);
   check_bounds(function, lower, upper);
-  check_forward(function, x, y, mask, context);
+  const std::int64_t elements = check_forward(function, x, y, mask, context);
   std::tie(lower, upper) = rounded_bounds(x.type, lower, upper);
   if (on_device(context)) return device::kernels().clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
   forward(
-      x, y, mask, rounding::result, context,
+      x, y, mask, elements, rounding::result, context,
       [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
         // y may be x, so what needs x comes first.
         if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);
