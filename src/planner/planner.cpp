@@ -64,22 +64,15 @@ void check_options(const plan_options& o) {
         o.overflow_share);
 }
 
-/// Policies that move dense maps to the host and do nothing else: without a machine they have nothing to do.
-bool keeps_dense(policy p) {
-  return p == policy::swap_only || p == policy::lms || p == policy::layrub;
-}
-
 }  // namespace
 
 plan make_plan(const graph& g, const plan_options& options) {
   check_options(options);
   check_total_bytes(g);
   if (options.model) return budget_planner(g, options).make(options.budget_bytes);
-  if (options.swap || keeps_dense(options.chosen_policy)) {
-    throw error(
-        errc::invalid_argument,
-        fmt::format("make_plan: options: expected a model of the machine to swap with{}, got none",
-                    options.swap ? "" : fmt::format(" for policy {}", to_string(options.chosen_policy))));
+  if (options.swap) {
+    throw error(errc::invalid_argument,
+                "make_plan: options: expected a model of the machine to swap with, got none");
   }
   const scheduler facts(g);
   const option_set choices = make_options(g, options, options.slot_margin);
