@@ -76,7 +76,10 @@ TEST_F(no_driver, dropout_says_so) {
   constexpr dropout_key key{1, 2, 3};
   expect_failure("dropout_forward", [&] { dropout_forward(map(), map(), out(), 0.5F, key, on_device); });
   expect_failure("dropout_forward", [&] { dropout_forward(map(), map(), {}, 0.5F, key, on_device); });
-  expect_failure("dropout_backward", [&] { dropout_backward(map(), in(), map(), 0.5F, on_device); });
+  expect_failure("dropout_backward", [&] {
+    dropout_backward(map(), {parse_encoding("sign_mask"), map().type, map().dims, in()}, map(), 0.5F,
+                     on_device);
+  });
   expect_failure("dropout_backward", [&] { dropout_backward(map(), map(), 0.5F, key, on_device); });
 }
 
