@@ -93,7 +93,8 @@ std::int64_t baseline_peak(const graph& g, const scheduler& facts, plan_options 
 }  // namespace
 
 plan assemble(const graph& g, const plan_options& options, const scheduler& facts, placed_choice placed) {
-  auto& [chosen, where] = placed;
+  auto chosen = std::move(placed.chosen);
+  auto where = std::move(placed.where);
   plan p = with_options(g, options);
   p.choices = std::move(chosen.choices);
   p.alternative = std::move(chosen.alternative);

@@ -19,7 +19,8 @@ constexpr std::int64_t plenty = std::int64_t{1} << 52;
 // The user's options, as policy and machine have them.
 plan_options effective(plan_options options) {
   options.swap = options.swap && swaps(options.chosen_policy);
-  options = cost_model_of(*options.model)->followed(std::move(options));
+  const auto prices = cost_model_of(*options.model);
+  options = prices->followed(std::move(options));
   if (options.chosen_policy == policy::gist) {
     if (options.values.empty()) options.values = {value_format::fp16};
     options.values.resize(1);

@@ -33,6 +33,7 @@ std::string quoted(std::string_view name) {
 /// Ids as messages show them.
 std::vector<std::int32_t> numbers_of(const std::vector<storage_id>& ids) {
   std::vector<std::int32_t> numbers;
+  numbers.reserve(ids.size());
   for (const storage_id s : ids)
     numbers.push_back(s.number());
   return numbers;

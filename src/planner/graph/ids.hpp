@@ -52,6 +52,7 @@ class typed_id {
   }
   /// Steps from `b` to `a`.
   friend constexpr std::int32_t operator-(typed_id a, typed_id b) noexcept { return a.number_ - b.number_; }
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero of comparisons for a pointer
   friend constexpr auto operator<=>(const typed_id&, const typed_id&) noexcept = default;
 
  private:

@@ -135,7 +135,7 @@ class pass {
     for (const storage_id s : o.optional_outputs) {
       const stash_choice& c = choice(s);
       if (c.kind == stash_kind::none) {
-        st.optional_outputs.push_back(no_id);
+        st.optional_outputs.emplace_back(no_id);
         continue;
       }
       const buffer_form form = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;

@@ -279,7 +279,8 @@ class simulator::clock {
     const moving& x = s_.transfers_[m];
     const double may_begin = not_before_ != nullptr ? (*not_before_)[x.record] : 0.0;
     if (x.out_done >= 0.0 && may_begin <= now_ && x.earliest <= step_ && fits(x)) fetch(m);
-    return may_begin > now_ ? may_begin : never;
+    if (may_begin > now_) return may_begin;
+    return never;
   }
 
   bool fits(const moving& x) const {
