@@ -85,16 +85,21 @@ inline constexpr std::array value_formats{
                       true},
 };
 
+/// Whether the number is a format's, and not that of `source`.
+constexpr bool has_row(value_format format) noexcept {
+  const auto number = static_cast<std::size_t>(format);
+  return number != 0 && number <= value_formats.size();
+}
+
 /// The row of a format; null for `source` and for numbers that are no format.
 constexpr const value_format_info* info_of(value_format format) noexcept {
-  const auto number = static_cast<std::size_t>(format);
-  return number == 0 || number > value_formats.size() ? nullptr : &value_formats[number - 1];
+  return has_row(format) ? &value_formats[static_cast<std::size_t>(format) - 1] : nullptr;
 }
 
 static_assert(
     [] {
-      for (const value_format_info& row : value_formats)
-        if (info_of(row.format) != &row) return false;
+      for (std::size_t i = 0; i < value_formats.size(); ++i)
+        if (static_cast<std::size_t>(value_formats[i].format) != i + 1) return false;
       return true;
     }(),
     "a row of value_formats is not at the index of its number");

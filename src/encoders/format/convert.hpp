@@ -30,17 +30,17 @@ namespace stash::detail {
 /// A row of value_formats as constants for the templates below.
 template <value_format Format>
 struct stored_format {
-  static_assert(info_of(Format) != nullptr);
+  static_assert(has_row(Format));
+  static constexpr const value_format_info& row = value_formats[static_cast<std::size_t>(Format) - 1];
   static constexpr value_format format = Format;
-  static constexpr int bits = info_of(Format)->bits;
+  static constexpr int bits = row.bits;
   using storage = std::conditional_t<(bits > 8), std::uint16_t, std::uint8_t>;
-  static constexpr int mantissa_bits = info_of(Format)->mantissa_bits, bias = info_of(Format)->bias;
-  static constexpr bool ieee = info_of(Format)->ieee, scaled = info_of(Format)->scaled;
-  static constexpr std::int32_t largest_finite = info_of(Format)->largest_finite,
-                                written_infinity = info_of(Format)->written_infinity,
-                                nan = info_of(Format)->nan;
+  static constexpr int mantissa_bits = row.mantissa_bits, bias = row.bias;
+  static constexpr bool ieee = row.ieee, scaled = row.scaled;
+  static constexpr std::int32_t largest_finite = row.largest_finite, written_infinity = row.written_infinity,
+                                nan = row.nan;
   /// Exponent of the largest number.
-  static constexpr int emax = info_of(Format)->largest_exponent();
+  static constexpr int emax = row.largest_exponent();
 };
 
 using fp16_format = stored_format<value_format::fp16>;

@@ -9,8 +9,7 @@
 namespace stash::detail {
 
 constexpr bool is_mx(value_format format) noexcept {
-  const value_format_info* const info = info_of(format);
-  return info != nullptr && info->scaled;
+  return has_row(format) && info_of(format)->scaled;
 }
 
 /// Values that share a scale in the MX formats.
@@ -19,14 +18,12 @@ inline constexpr std::int64_t mx_group = 32;
 /// Bits of one stored value, 0 for unknown formats; MX scales not counted.
 constexpr int value_bits(value_format format, dtype source) noexcept {
   if (format == value_format::source) return static_cast<int>(8 * size_of(source));
-  const value_format_info* const info = info_of(format);
-  return info == nullptr ? 0 : info->bits;
+  return has_row(format) ? info_of(format)->bits : 0;
 }
 
 /// Whether three values share a word.
 constexpr bool in_words(value_format format) noexcept {
-  const value_format_info* const info = info_of(format);
-  return info != nullptr && info->packing == code_packing::three_to_word;
+  return has_row(format) && info_of(format)->packing == code_packing::three_to_word;
 }
 
 struct value_codec {
