@@ -10,6 +10,7 @@ import subprocess
 from pathlib import PurePosixPath
 
 from folders import FOLDERS
+from python_imports import python_imports
 from words import unusual_words
 
 GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
@@ -370,7 +371,7 @@ def value_formats(tree):
 
 
 RULES = {
-    "includes": (includes, few_sources, documented_folders),
+    "includes": (includes, few_sources, documented_folders, python_imports),
     "text": (text, links, unusual_words, value_formats),
     "sources": (ascii_sources, header_guards, unique_stems, test_case_names, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),

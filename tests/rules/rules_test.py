@@ -117,6 +117,28 @@ class STASH_API error : public std::runtime_error {
         self.assert_found(rules.value_formats, "include/stash/value_format.hpp:1: fp12 has no column",
                           "include/stash/value_format.hpp:1: STASH_VALUES_FP12 is not in")
 
+    def add_package(self, **modules):
+        for name, content in modules.items():
+            self.add_licensed(f"integrations/torch/python/made/{name}.py", content)
+
+    def test_python_modules_in_layers_pass(self):
+        self.add_package(__init__="from .top import run\n", top="import os\nfrom . import low\nfrom made import low\n",
+                         low="def f():\n    import os\n")
+        self.assert_found(rules.python_imports)
+
+    def test_python_modules_in_a_circle(self):
+        self.add_package(__init__="from .top import run\n", top="import made.low\n", low="from .top import f\n")
+        self.assert_found(rules.python_imports,
+                          "integrations/torch/python/made/__init__.py:1: modules import each other in a circle: ")
+
+    def test_python_import_in_a_function(self):
+        self.add_package(__init__="from .top import run\n", top="def f():\n    from . import low\n", low="")
+        self.assert_found(rules.python_imports, "integrations/torch/python/made/top.py:3: imports a module")
+
+    def test_python_imports_that_are_not_recognised(self):
+        self.add_package(__init__="", top="", low="")
+        self.assert_found(rules.python_imports, "integrations/torch/python/made/__init__.py:1: fewer imports than half")
+
     def test_includes_against_the_order_of_folders(self):
         for path, name in (
             ("include/stash/bad.hpp", "encoders/bitmap.hpp"),
