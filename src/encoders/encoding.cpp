@@ -181,16 +181,6 @@ void run_encode(const encode_item& item, const workspace_view& workspace, const 
   }
 }
 
-void check_encoded_tensor(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
-                          memory_space where) {
-  const kind_codec* const kind = find_codec(tensor.how.kind);
-  const bool mask = kind != nullptr && kind->is_mask();
-  const kind_codec& codec = check_source(function, argument, tensor.how, mask ? dtype::f32 : tensor.type);
-  check_count(function, tensor.elements());
-  check_encoded(function, argument, tensor.bytes, bytes_needed(tensor.how, tensor.type, tensor.elements()));
-  if (codec.tiled()) check_arena(function, argument, tensor.bytes.overflow, where);
-}
-
 void check_same_elements(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
                          std::string_view dense_name, const const_tensor_view& dense) {
   if (tensor.elements() != dense.elements()) {

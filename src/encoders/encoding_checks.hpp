@@ -54,9 +54,6 @@ template <class Take>
   take(memory_access{extent_of(item.output), use::written, "output", ""});
 }
 
-/// The encoding, its type and count, and the bytes, report and arena of an encoded tensor.
-void check_encoded_tensor(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
-                          memory_space where);
 /// As many elements as a dense view and, where bytes depend on it, its type.
 void check_same_elements(std::string_view function, std::string_view argument, const encoded_tensor& tensor,
                          std::string_view dense_name, const const_tensor_view& dense);

@@ -21,10 +21,6 @@ namespace {
 /// Of blocks: whole cache lines, so that no two tensors share one.
 constexpr std::size_t block_alignment = runtime::stash_access::alignment;
 
-bool sparse(const encoding& e) noexcept {
-  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
-}
-
 /// Bytes to reserve for a capacity that the caller gave.
 std::size_t slot_bytes(const encoding& e, dtype source, std::int64_t elements, std::size_t capacity,
                        std::size_t bound) {
@@ -163,7 +159,7 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
     detail::run_encode({e, input, output()}, {}, unordered);
     return bytes >= bound || (read_report(report(), context).status & status_capacity) == 0;
   };
-  if (!sparse(e)) {
+  if (!detail::is_tiled(e.kind)) {
     encode_into(bound);
     return;
   }
@@ -197,7 +193,7 @@ stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const sh
   constexpr std::string_view function = "stashed_tensor::reserve";
   detail::check_context(function, context);
   const std::size_t bound = detail::checked_bytes_bound(function, "source", e, source, dims.elements());
-  const bool sized = sparse(e) && options.capacity != 0;
+  const bool sized = detail::is_tiled(e.kind) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
   return {e, source, dims, bytes, options, context};
 } catch (...) {

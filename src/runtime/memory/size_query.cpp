@@ -13,17 +13,13 @@
 namespace stash {
 namespace {
 
-bool sparse(const encoding& e) noexcept {
-  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
-}
-
 /// Adds what a report says.
 void complete(stored_size& size, const encoding& e, std::int64_t elements,
               const encode_report& report) noexcept {
-  if (sparse(e)) size.bytes = report.slot_bytes;
+  if (detail::is_tiled(e.kind)) size.bytes = report.slot_bytes;
   size.overflow_bytes = report.overflow_bytes;
   size.nonzeros = report.nonzeros;
-  if (sparse(e) && elements != 0) {
+  if (detail::is_tiled(e.kind) && elements != 0) {
     size.density = static_cast<double>(report.nonzeros) / static_cast<double>(elements);
   }
   size.status = report.status;
@@ -81,7 +77,7 @@ size_query::size_query(const encoding& e, const const_tensor_view& input, encode
   detail::call_memory(function).reads("input", input).writes("report", report, sizeof *report);
   const std::int64_t elements = input.elements();
   size_.bytes = detail::bytes_bound(e, input.type, elements);
-  if (!sparse(e)) return;
+  if (!detail::is_tiled(e.kind)) return;
   detail::run_count(e, input, *report, context);
   if (detail::on_device(context)) {
     pending_ = std::make_shared<pending>(e, elements, report, context.stream);

@@ -33,10 +33,6 @@ std::string_view text(memory_space space) noexcept {
   return "an unknown space";
 }
 
-bool is_sparse(const encoding& e) noexcept {
-  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
-}
-
 bool reaches(memory_space space, memory_space memory) noexcept {
   return (space == memory_space::device) == (memory == memory_space::device);
 }
@@ -372,7 +368,7 @@ namespace {
 std::size_t bytes_in_use(const stashed_tensor& tensor, const swap_request& request,
                          const execution_context& context) {
   const const_encoded_view stored = tensor.stored().bytes;
-  if (!is_sparse(tensor.how())) return stored.bytes;
+  if (!detail::is_tiled(tensor.how().kind)) return stored.bytes;
   const std::size_t least = detail::bytes_needed(tensor.how(), tensor.type(), tensor.dims().elements());
   std::size_t used = request.bytes_in_use;
   if (used > stored.bytes || (used != 0 && used < least)) {
