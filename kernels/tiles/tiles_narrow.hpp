@@ -361,6 +361,16 @@ STASH_DEVICE void widen_fp10(const device_tiles& job, const std::uint8_t* stored
   }
 }
 
+/// Writes a group of elements to shared memory.
+template <class Element>
+STASH_DEVICE void put_group(const packed_group<Element>& group, Element* values) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; i += 4) {
+    reinterpret_cast<vector16*>(values)[i / 4] = {
+        {group.word[i], group.word[i + 1], group.word[i + 2], group.word[i + 3]}};
+  }
+}
+
 /// Codes of MX, eight to a lane. Scales put them anywhere.
 template <unsigned Bits, class Element>
 STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
@@ -385,11 +395,7 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
     take_codes<Bits>(codes);
     const packed_group<Element> out = packed_values_of<Element, Bits, true>(codes, job.type, job.conversion);
     sync_warp();
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_words<Element>; i += 4) {
-      reinterpret_cast<vector16*>(values + first)[i / 4] = {
-          {out.word[i], out.word[i + 1], out.word[i + 2], out.word[i + 3]}};
-    }
+    put_group(out, values + first);
     sync_warp();
   }
 }
@@ -407,11 +413,7 @@ STASH_DEVICE void widen_any_codes(const device_tiles& job, const std::uint8_t* s
       widened[i] = first + i < count ? value_of(stored_code(job, stored, first + i), job.conversion) : 0.0F;
     const packed_group<Element> out = packed(from_f32s<Element>(widened, job.type));
     sync_warp();
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_words<Element>; i += 4) {
-      reinterpret_cast<vector16*>(values + first)[i / 4] = {
-          {out.word[i], out.word[i + 1], out.word[i + 2], out.word[i + 3]}};
-    }
+    put_group(out, values + first);
     sync_warp();
   }
 }

@@ -24,30 +24,28 @@ std::size_t code_bytes(const encoding& e, dtype, std::int64_t elements) {
   return e.window_taps <= 4 ? plane_bytes(elements, 2) + plane_bytes(elements, 1) : plane_bytes(elements, 4);
 }
 
+constexpr kind_codec pool_codec(encoding_kind kind, std::string_view name,
+                                void (*check)(std::string_view function, const encoding& e),
+                                std::size_t (*bytes_bound)(const encoding& e, dtype source,
+                                                           std::int64_t elements)) {
+  return {.kind = kind,
+          .name = name,
+          .content = kind_content::pool_codes,
+          .types = any_type,
+          .check = check,
+          .bytes_bound = bytes_bound,
+          .lossless = always,
+          .keeps_sign = never,
+          .keeps_values = never,
+          .encode = nullptr,
+          .decode = nullptr};
+}
+
 }  // namespace
 
-constinit const kind_codec window_index_codec{.kind = encoding_kind::window_index,
-                                              .name = "window_index",
-                                              .content = kind_content::pool_codes,
-                                              .types = any_type,
-                                              .check = check_taps<256>,
-                                              .bytes_bound = index_bytes,
-                                              .lossless = always,
-                                              .keeps_sign = never,
-                                              .keeps_values = never,
-                                              .encode = nullptr,
-                                              .decode = nullptr};
-
-constinit const kind_codec relu_pool_codec{.kind = encoding_kind::relu_pool,
-                                           .name = "relu_pool",
-                                           .content = kind_content::pool_codes,
-                                           .types = any_type,
-                                           .check = check_taps<15>,
-                                           .bytes_bound = code_bytes,
-                                           .lossless = always,
-                                           .keeps_sign = never,
-                                           .keeps_values = never,
-                                           .encode = nullptr,
-                                           .decode = nullptr};
+constinit const kind_codec window_index_codec =
+    pool_codec(encoding_kind::window_index, "window_index", check_taps<256>, index_bytes);
+constinit const kind_codec relu_pool_codec =
+    pool_codec(encoding_kind::relu_pool, "relu_pool", check_taps<15>, code_bytes);
 
 }  // namespace stash::detail
