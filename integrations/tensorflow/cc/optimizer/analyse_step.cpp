@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
+#include "optimizer/analyse/block_rules.hpp"
 
 namespace stash_tf {
 
@@ -12,9 +12,8 @@ namespace {
 // Kernels for GPUs are registered in any case, but without CUDA in the core they only say that it is missing.
 bool lies_where_no_kernel_runs(const graph_view& graph, const step& analysis, const settings& request) {
   if (STASH_TF_HAS_CUDA != 0 || request.any_device) return false;
-  return std::any_of(analysis.blocks.begin(), analysis.blocks.end(), [&](const stashed_block& b) {
-    return absl::StrContains(graph.node(b.root.node).device(), "GPU");
-  });
+  return std::any_of(analysis.blocks.begin(), analysis.blocks.end(),
+                     [&](const stashed_block& b) { return is_on_gpu(graph, b.root.node); });
 }
 
 }  // namespace
