@@ -46,13 +46,14 @@ struct pool_window {
   friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
 };
 
-/// How the argmaxes of a window are encoded: window_index with the window's taps, or relu_pool for the joint
-/// layer. A window of more than 256 taps gives an encoding that every call refuses.
+/// How the argmaxes of a window are encoded: window_index with the window's taps. A window of more than 256
+/// taps gives an encoding that every call refuses.
 constexpr encoding window_index_of(const pool_window& window) noexcept {
   encoding how{.kind = encoding_kind::window_index};
   how.window_taps = static_cast<std::uint16_t>(window.taps() < 0 || window.taps() > 256 ? 0 : window.taps());
   return how;
 }
+/// As window_index_of, for relu_pool, the encoding of the joint layer.
 constexpr encoding relu_pool_of(const pool_window& window) noexcept {
   encoding how = window_index_of(window);
   how.kind = encoding_kind::relu_pool;

@@ -31,7 +31,8 @@ namespace stash::detail {
 template <value_format Format>
 struct stored_format {
   static_assert(has_row(Format));
-  static constexpr const value_format_info& row = value_formats[static_cast<std::size_t>(Format) - 1];
+  /// A copy: nvcc takes no member of a reference as a constant.
+  static constexpr value_format_info row = value_formats[static_cast<std::size_t>(Format) - 1];
   static constexpr value_format format = Format;
   static constexpr int bits = row.bits;
   using storage = std::conditional_t<(bits > 8), std::uint16_t, std::uint8_t>;

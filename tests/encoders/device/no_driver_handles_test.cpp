@@ -63,8 +63,9 @@ TEST_F(no_driver, stashed_tensors_say_so) {
 TEST_F(no_driver, size_queries_say_so) {
   encode_report report{};
   expect_failure("encoded_bytes", [&] { size_query(parse_encoding("bitmap"), map(), &report, on_device); });
-  expect_failure("pinned_memory",
-                 [&] { size_query({parse_encoding("csr"), dtype::f32, {elements}, in()}, on_device); });
+  expect_failure("pinned_memory", [&] {
+    size_query({parse_encoding("csr"), dtype::f32, {elements}, in()}, on_device);
+  });
 }
 
 TEST_F(no_driver, swappers_say_so) {
