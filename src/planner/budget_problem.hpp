@@ -9,8 +9,8 @@
 #include "planner/memory/placement.hpp"
 #include "planner/memory/search.hpp"
 #include "planner/plan.hpp"
-#include "planner/time/fastest.hpp"
-#include "planner/time/layout_fit.hpp"
+#include "planner/search/fastest.hpp"
+#include "planner/search/layout_fit.hpp"
 #include "planner/time/timeline_of_choice.hpp"
 
 namespace stash::planner {

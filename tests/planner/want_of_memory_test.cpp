@@ -7,7 +7,7 @@
 #include "planner/budget_planner.hpp"
 #include "planner/json/json.hpp"
 #include "planner/layout/layout_csv.hpp"
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "planner/trace/profile_text.hpp"
 #include "planner/trace/trace.hpp"
 #include "planner/trace/trace_text.hpp"

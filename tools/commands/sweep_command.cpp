@@ -20,7 +20,7 @@
 #include "planner/budget_planner.hpp"
 #include "planner/explain_names.hpp"
 #include "planner/graph/cost.hpp"
-#include "planner/time/fastest.hpp"
+#include "planner/search/fastest.hpp"
 #include "report/html_report.hpp"
 #include "report/report.hpp"
 #include "stash/error.hpp"

@@ -8,7 +8,7 @@
 #include "planner/baselines/policies.hpp"
 #include "planner/budget_planner.hpp"
 #include "planner/graph/needs.hpp"
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 #include "support/test_depth.hpp"

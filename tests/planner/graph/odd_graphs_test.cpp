@@ -16,7 +16,7 @@
 #include "planner/graph/recipes.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 #include "support/test_depth.hpp"

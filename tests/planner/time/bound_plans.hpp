@@ -13,7 +13,7 @@
 
 #include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner::testing {

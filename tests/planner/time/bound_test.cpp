@@ -10,8 +10,8 @@
 
 #include "planner/budget_planner.hpp"
 #include "planner/plan_answers.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "planner/time/bound_plans.hpp"
-#include "planner/time/fast_problems.hpp"
 #include "planner/time/relaxation.hpp"
 #include "planner/verify/validator_bound.hpp"
 #include "stash/error.hpp"

@@ -11,7 +11,7 @@
 #include "planner/graph/cost.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 #include "support/test_depth.hpp"

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 
 namespace stash::planner::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "planner/time/fast_problems.hpp"
+#include "planner/search/fast_problems.hpp"
 #include "support/test_depth.hpp"
 
 namespace stash::planner::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/time/layout_fit.hpp"
+#include "planner/search/layout_fit.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -8,7 +8,7 @@
 
 #include "planner/memory/placement.hpp"
 #include "planner/plan.hpp"
-#include "planner/time/fastest.hpp"
+#include "planner/search/fastest.hpp"
 #include "planner/time/timeline_of_choice.hpp"
 
 namespace stash::planner {

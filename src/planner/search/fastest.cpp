@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/time/fastest.hpp"
+#include "planner/search/fastest.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <tuple>
+
+#include "planner/search/dice.hpp"
+#include "planner/search/local_search.hpp"
+#include "planner/search/mend.hpp"
+#include "planner/search/option_facts.hpp"
 
 namespace stash::planner {
 namespace {
@@ -14,63 +17,12 @@ namespace {
 constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
 constexpr std::int32_t most_random_repairs = 3000;
 
-// Bytes x steps that an option holds: what it costs where memory is short everywhere.
-double area(const item_option& o) {
-  double sum = 0.0;
-  for (const held_bytes& h : o.held)
-    sum += static_cast<double>(h.bytes) * (h.last - h.first + 1);
-  return sum;
-}
-
-std::int64_t held_at(const item_option& o, std::int32_t step) {
-  std::int64_t sum = 0;
-  for (const held_bytes& h : o.held) {
-    if (h.first <= step && step <= h.last) sum += h.bytes;
-  }
-  return sum;
-}
-
-// With what is on its way to the host, there, or on its way back.
-std::int64_t held_or_moved_at(const item_option& o, std::int32_t step) {
-  std::int64_t sum = held_at(o, step);
-  for (const transfer& t : o.transfers) {
-    if (t.released < step && step <= t.needed) sum += t.bytes;
-  }
-  return sum;
-}
-
-double work_of(const item_option& o) {
-  double sum = 0.0;
-  for (const added_work& w : o.work)
-    sum += w.ms;
-  return sum;
-}
-
-// ms of the link that an option takes.
-double link_ms(const item_option& o, const link_model& link) {
-  double sum = 0.0;
-  for (const transfer& t : o.transfers)
-    sum += static_cast<double>(t.bytes) / std::min(link.out_rate, link.in_rate) + link.latency_ms;
-  return sum;
-}
-
 // How far a choice that does not fit gets: whether what the device alone holds fits, up to which
 // step it runs, what is missing there. Less is nearer to one that fits.
 using progress = std::tuple<bool, std::int32_t, std::int64_t>;
 progress progress_of(const simulated& s, std::int64_t limit) {
   return s.peak > limit ? progress(true, 0, s.missing) : progress(false, -s.missing_step, s.missing);
 }
-
-// A fixed generator with its own way to a range: the same numbers with every standard library.
-class dice {
- public:
-  explicit dice(std::uint64_t seed) : engine_(seed) {}
-  std::size_t below(std::size_t n) { return static_cast<std::size_t>(engine_() % n); }
-  double share() { return static_cast<double>(engine_() >> 11) * 0x1.0p-53; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 class finder {
  public:
@@ -107,8 +59,6 @@ class finder {
   }
 
  private:
-  bool proven() const { return best_.found && best_.ms <= best_.bound_ms * (1.0 + 1e-6); }
-
   // One evaluation takes as long as the problem has steps.
   std::int32_t rounds_for(std::size_t steps) const {
     const double share =
@@ -139,10 +89,10 @@ class finder {
   }
 
   // What options cost: under the relaxation's prices, else their own time and a little for what they hold.
-  std::vector<std::vector<double>> prices() const {
+  option_costs prices() const {
     if (limits_.prices != nullptr) return priced_options(p_, *limits_.prices);
     if (relaxed_.solved) return priced_options(p_, relaxed_.prices);
-    std::vector<std::vector<double>> costs;
+    option_costs costs;
     for (const item& i : p_.items) {
       std::vector<double>& list = costs.emplace_back();
       for (const item_option& o : i.options)
@@ -183,32 +133,9 @@ class finder {
       if (s.feasible || s.missing_step < 0) break;
       host_was_full = host_was_full || s.host_is_full;
       if (s.host_is_full) note_full_host(c, s);
-      const auto taken_by = s.host_is_full ? held_or_moved_at : held_at;
-      double best = std::numeric_limits<double>::infinity();
-      std::size_t at = p_.items.size();
-      std::int32_t to = 0;
-      for (std::size_t i = 0; i < p_.items.size(); ++i) {
-        const id_vector<std::int32_t, item_option>& options = p_.items[i].options;
-        const item_option& chosen = options[c[i]];
-        const std::int64_t now = taken_by(chosen, s.missing_step);
-        if (now == 0) continue;
-        const std::int64_t in_all = host_was_full ? held_or_moved_at(chosen, s.missing_step) : 0;
-        for (std::size_t o = 0; o < options.size(); ++o) {
-          const std::int64_t gain = now - taken_by(options[o], s.missing_step);
-          if (gain <= 0) continue;
-          if (host_was_full && held_or_moved_at(options[o], s.missing_step) > in_all) continue;
-          const double loss = std::max(0.0, costs_[i][o] - costs_[i][position_of(c[i])]);
-          // More than what is missing is of no use here, and a tiny gain needs many changes.
-          const double rate = (loss + 1e-6) / static_cast<double>(std::min(gain, s.missing));
-          if (rate < best) {
-            best = rate;
-            at = i;
-            to = static_cast<std::int32_t>(o);
-          }
-        }
-      }
-      if (at == p_.items.size()) break;
-      c[at] = to;
+      const auto change = cheapest_mend(p_, costs_, c, s, {.spare_host = host_was_full});
+      if (!change) break;
+      c[change->item] = change->option;
     }
     return c;
   }
@@ -248,64 +175,12 @@ class finder {
     return c;
   }
 
-  // Threshold accepting: single changes and pairs, mostly of items whose options cost nearly the same.
   void improve() {
-    std::vector<std::size_t> order;
-    std::vector<double> regret(p_.items.size());
-    for (std::size_t i = 0; i < p_.items.size(); ++i) {
-      if (p_.items[i].options.size() < 2) continue;
-      std::vector<double> sorted = costs_[i];
-      std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end());
-      regret[i] = sorted[1] - *std::min_element(costs_[i].begin(), costs_[i].end());
-      order.push_back(i);
-    }
-    if (order.empty()) return;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return regret[a] < regret[b]; });
-    option_choice current = best_.choice;
-    double current_ms = best_.ms;
-    const auto pick = [&] {
-      const double u = dice_.share();
-      const double skewed = dice_.below(4) == 0 ? u : u * u * u;
-      return order[std::min(order.size() - 1,
-                            static_cast<std::size_t>(skewed * static_cast<double>(order.size())))];
-    };
-    const auto change = [&](option_choice& c) {
-      const std::size_t i = pick();
-      const std::size_t n = p_.items[i].options.size();
-      auto o = static_cast<std::int32_t>(dice_.below(n - 1));
-      if (o >= c[i]) ++o;
-      c[i] = o;
-    };
-    option_choice trial;
-    const std::int32_t rounds = rounds_for(p_.ms.size());
-    const std::int32_t patience = std::max(200, rounds / 6);
-    std::int32_t since_best = 0;
-    for (std::int32_t n = 0; n < rounds && !proven(); ++n) {
-      if (n % 64 == 0 && limits_.stop && limits_.stop()) break;
-      trial = current;
-      change(trial);
-      if (dice_.below(3) != 0) change(trial);
-      if (dice_.below(8) == 0) change(trial);
-      const double cooling = std::pow(1.0 - static_cast<double>(n) / rounds, 2.0);
-      const double most = current_ms * (1.0 + 0.004 * cooling * dice_.share());
-      const simulated s = evaluate(trial, most);
-      ++since_best;
-      if (s.feasible) {
-        std::swap(current, trial);
-        current_ms = s.ms;
-        if (s.ms < best_.ms) {
-          best_.ms = s.ms;
-          best_.choice = current;
-          since_best = 0;
-        }
-      }
-      if (since_best > patience) {  // back to the best, from where other ways lead
-        current = best_.choice;
-        current_ms = best_.ms;
-        since_best = 0;
-      }
-    }
+    const local_search_limits limits{rounds_for(p_.ms.size()), best_.bound_ms * (1.0 + 1e-6), limits_.stop};
+    local_search_result found = search_nearby(p_, sim_, costs_, best_.choice, best_.ms, dice_, limits);
+    best_.choice = std::move(found.choice);
+    best_.ms = found.ms;
+    best_.evaluations += found.evaluations;
   }
 
   const step_problem& p_;
@@ -313,7 +188,7 @@ class finder {
   simulator sim_;
   dice dice_;
   relaxed relaxed_;
-  std::vector<std::vector<double>> costs_;
+  option_costs costs_;
   fastest_choice best_;
   bool host_was_full_ = false;
   option_choice got_furthest_;  ///< of those for which the host was too small
@@ -341,9 +216,9 @@ option_choice greedy_largest_first(const step_problem& p, simulator& sim) {
     double least_work = std::numeric_limits<double>::infinity(), small = least_work, smallest = least_work;
     for (std::size_t o = 0; o < options.size(); ++o) {
       const bool stays = options[o].transfers.empty();
-      const double work = work_of(options[o]), held = area(options[o]);
+      const double work = work_of(options[o]), held = held_area(options[o]);
       const auto number = static_cast<std::int32_t>(o);
-      if (stays && (work < least_work || (work == least_work && held < area(options[t.dense])))) {
+      if (stays && (work < least_work || (work == least_work && held < held_area(options[t.dense])))) {
         least_work = work;
         t.dense = number;
       }

@@ -5,7 +5,7 @@
 
 #include "planner/graph/random_network.hpp"
 #include "planner/memory/schedule.hpp"
-#include "planner/time/fastest.hpp"
+#include "planner/search/fastest.hpp"
 #include "planner/time/items.hpp"
 
 namespace stash::planner::testing {
