@@ -39,7 +39,8 @@ bound_certificate certificate_of(const dual_prices& d, const step_problem& steps
   bound_certificate c;
   c.limit_bytes = capacity;
   c.first_tick = steps.first_tick.list();
-  for_each_price_row(d, [&](const char* name, const std::vector<double>& list) {
+  c.transfer_limits = d.limits;
+  for_each_price_row(d, [&](const std::string& name, const std::vector<double>& list) {
     bound_certificate::row_prices row{name, {}};
     for (std::size_t k = 0; k < list.size(); ++k) {
       if (list[k] != 0.0) row.list.emplace_back(static_cast<std::int32_t>(k), list[k]);

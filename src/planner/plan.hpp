@@ -153,8 +153,9 @@ struct tensor_rule {
 /// Anybody can compute the bound again from graph, machine, policy and these; wrong prices prove less, never
 /// more.
 struct bound_certificate {
-  std::int64_t limit_bytes = 0;          ///< on the map region
-  std::vector<std::int32_t> first_tick;  ///< of every step of the relaxation, and the number of ticks
+  std::int64_t limit_bytes = 0;               ///< on the map region
+  std::vector<std::int64_t> transfer_limits;  ///< sizes by which transfers are in classes
+  std::vector<std::int32_t> first_tick;       ///< of every step of the relaxation, and the number of ticks
   struct row_prices {
     std::string row;                                    ///< as in dual_prices
     std::vector<std::pair<std::int32_t, double>> list;  ///< step and price, those that are not 0

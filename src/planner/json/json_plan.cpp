@@ -205,6 +205,7 @@ bound_certificate read_certificate(const field& f) {
   f.at("first_tick").for_each([&](const field& e) {
     c.first_tick.push_back(static_cast<std::int32_t>(e.integer(0, most32)));
   });
+  f.for_each("transfer_limits", [&](const field& e) { c.transfer_limits.push_back(e.bytes()); });
   f.at("prices").for_each([&](const field& e) { c.prices.push_back(read_row_prices(e)); });
   return c;
 }
@@ -292,6 +293,8 @@ std::string to_json(const plan& p) {
       out.begin_object("certificate");
       out.member("limit_bytes", p.certificate.limit_bytes);
       out.member("first_tick", value(p.certificate.first_tick));
+      if (!p.certificate.transfer_limits.empty())
+        out.member("transfer_limits", value(p.certificate.transfer_limits));
       out.list("prices", p.certificate.prices, row_prices_json);
       out.end_object();
     }

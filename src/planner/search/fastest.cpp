@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
 constexpr std::int32_t most_random_repairs = 3000;
+// So many choices are looked at one by one.
+constexpr double most_choices = 4000;
 
 // How far a choice that does not fit gets: whether what the device alone holds fits, up to which
 // step it runs, what is missing there. Less is nearer to one that fits.
@@ -48,9 +50,18 @@ class finder {
       consider(repaired(cheapest()));
       // With the prices of a problem much like this one it was considered there.
       if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
+      if (few_choices()) {
+        consider_all();
+        return finished();
+      }
       if (!best_.found && host_was_full_) consider(any_that_fits());
       if (best_.found) improve();
     }
+    return finished();
+  }
+
+ private:
+  fastest_choice finished() {
     if (!best_.found) {
       best_.missing = nearest_missing_;
       best_.missing_step = nearest_step_;
@@ -58,7 +69,24 @@ class finder {
     return std::move(best_);
   }
 
- private:
+  bool few_choices() const {
+    double choices = 1.0;
+    for (const item& i : p_.items)
+      choices *= static_cast<double>(i.options.size());
+    return choices <= std::min<double>(most_choices, limits_.evaluations);
+  }
+
+  void consider_all() {
+    option_choice c(p_.items.size(), 0);
+    for (std::size_t i = 0; i < c.size();) {
+      if (limits_.stop && limits_.stop()) return;
+      consider(c);
+      // The next number in a system with as many digits as there are items.
+      for (i = 0; i < c.size() && position_of(++c[i]) == p_.items[i].options.size(); ++i)
+        c[i] = 0;
+    }
+  }
+
   // One evaluation takes as long as the problem has steps.
   std::int32_t rounds_for(std::size_t steps) const {
     const double share =
@@ -74,7 +102,7 @@ class finder {
   }
 
   void consider(const option_choice& c) {
-    const simulated s = evaluate(c);
+    const simulated s = evaluate(c, best_.found ? best_.ms : std::numeric_limits<double>::infinity());
     if (!s.feasible) {
       if (nearest_step_ < 0 || s.missing < nearest_missing_) {
         nearest_missing_ = s.missing;

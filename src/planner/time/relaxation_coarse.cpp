@@ -86,12 +86,17 @@ class joiner {
     for (const auto member : {&dual_prices::compute, &dual_prices::out, &dual_prices::in,
                               &dual_prices::both_out, &dual_prices::both_in})
       everywhere(d.*member, all.*member);
-    for (const auto member :
-         {&dual_prices::sent, &dual_prices::fetched, &dual_prices::host, &dual_prices::end})
-      at(d.*member, all.*member, last);
-    for (const auto member : {&dual_prices::deadline, &dual_prices::begin})
-      at(d.*member, all.*member, first);
+    at(d.host, all.host, last);
+    at(d.end, all.end, last);
+    at(d.begin, all.begin, first);
     at(d.inner, all.inner, fullest);
+    all.limits = d.limits;
+    for (const class_prices& from : d.classes) {
+      class_prices& to = all.classes.emplace_back();
+      at(from.sent, to.sent, last);
+      at(from.fetched, to.fetched, last);
+      at(from.deadline, to.deadline, first);
+    }
     return all;
   }
 
@@ -199,20 +204,20 @@ class joiner {
 };
 
 // Prices of the running sums that make their columns cost nothing.
-void price_sums(dual_prices& d, std::size_t steps, bool linked) {
+void price_sums(dual_prices& d, std::size_t steps) {
   const auto price = [](const std::vector<double>& list, std::size_t k) {
     return k < list.size() ? list[k] : 0.0;
   };
   d.held.assign(steps, 0.0);
-  if (linked) {
-    d.released.assign(steps, 0.0);
-    d.needed.assign(steps, 0.0);
-  }
-  for (std::size_t k = steps; k-- > 0;) {
+  for (std::size_t k = steps; k-- > 0;)
     d.held[k] = price(d.held, k + 1) - (price(d.begin, k) + price(d.end, k) + price(d.inner, k));
-    if (!linked) continue;
-    d.released[k] = price(d.released, k + 1) + price(d.sent, k);
-    d.needed[k] = price(d.needed, k + 1) + price(d.deadline, k);
+  for (class_prices& c : d.classes) {
+    c.released.assign(steps, 0.0);
+    c.needed.assign(steps, 0.0);
+    for (std::size_t k = steps; k-- > 0;) {
+      c.released[k] = price(c.released, k + 1) + price(c.sent, k);
+      c.needed[k] = price(c.needed, k + 1) + price(c.deadline, k);
+    }
   }
 }
 
@@ -228,7 +233,7 @@ relaxed relax(const step_problem& p, std::int32_t most_steps, const std::functio
   relaxed r = relax(parts.joined(), stop);
   if (!r.solved) return r;
   r.prices = parts.spread(r.prices);
-  price_sums(r.prices, p.ms.size(), p.link.out_rate > 0.0 && p.link.in_rate > 0.0);
+  price_sums(r.prices, p.ms.size());
   r.ms = bound_from(p, r.prices);
   return r;
 }

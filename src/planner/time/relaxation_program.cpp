@@ -13,12 +13,25 @@
 namespace stash::planner {
 namespace {
 
+// Columns and rows of the transfers of a class.
+struct transfer_class {
+  double out_ms = 0.0, in_ms = 0.0;  // per unit of bytes
+  int sent = 0, fetched = 0;         // first column of each
+  std::vector<int> released, needed;
+  std::vector<char> released_changes, needed_changes;  // per step, and one past the last
+  std::vector<int> released_rows, needed_rows, sent_rows, fetched_rows, deadline_rows;
+};
+
 // One class: each column and row is named by a member, which building and reading share.
 class builder {
  public:
   explicit builder(const step_problem& p) : p_(p), steps_(static_cast<int>(p.ms.size())) {
     unit_ = std::max(1.0, static_cast<double>(p.limit) / 1000.0);
-    linked_ = p.link.out_rate > 0.0 && p.link.in_rate > 0.0;
+    if (p.link.out_rate > 0.0 && p.link.in_rate > 0.0) {
+      limits_ = transfer_classes(p);
+      for (const class_rate& rate : class_rates(p, limits_))
+        classes_.push_back({.out_ms = unit_ * rate.out_ms, .in_ms = unit_ * rate.in_ms});
+    }
     first_option_.reserve(p.items.size());
     for (const item& i : p.items) {
       first_option_.push_back(columns_);
@@ -27,11 +40,11 @@ class builder {
     find_changes();
     time_ = take_columns();
     held_ = take_columns(held_changes_);
-    if (linked_) {
-      sent_ = take_columns();
-      fetched_ = take_columns();
-      released_ = take_columns(released_changes_);
-      needed_ = take_columns(needed_changes_);
+    for (transfer_class& c : classes_) {
+      c.sent = take_columns();
+      c.fetched = take_columns();
+      c.released = take_columns(c.released_changes);
+      c.needed = take_columns(c.needed_changes);
     }
     program_.column_lower.assign(static_cast<std::size_t>(columns_), 0.0);
     program_.column_upper.assign(static_cast<std::size_t>(columns_), lp_infinity);
@@ -68,19 +81,23 @@ class builder {
     prices(d.inner, inner_rows_, unit_);
     prices(d.compute, compute_rows_, 1.0);
     fill(d.held, held_rows_, [&](std::size_t k) { return -(d.begin[k] + d.end[k] + d.inner[k]); });
-    if (!linked_) return r;
-    prices(d.released, released_rows_, unit_);
-    prices(d.needed, needed_rows_, unit_);
-    prices(d.sent, sent_rows_, unit_);
-    prices(d.fetched, fetched_rows_, unit_);
-    prices(d.deadline, deadline_rows_, unit_);
+    if (classes_.empty()) return r;
     prices(d.host, host_rows_, unit_);
     prices(d.out, out_rows_, 1.0);
     prices(d.in, in_rows_, 1.0);
     prices(d.both_out, both_out_rows_, 1.0);
     prices(d.both_in, both_in_rows_, 1.0);
-    fill(d.released, released_rows_, [&](std::size_t k) { return d.sent[k]; });
-    fill(d.needed, needed_rows_, [&](std::size_t k) { return d.deadline[k]; });
+    d.limits = limits_;
+    for (const transfer_class& c : classes_) {
+      class_prices& own = d.classes.emplace_back();
+      prices(own.released, c.released_rows, unit_);
+      prices(own.needed, c.needed_rows, unit_);
+      prices(own.sent, c.sent_rows, unit_);
+      prices(own.fetched, c.fetched_rows, unit_);
+      prices(own.deadline, c.deadline_rows, unit_);
+      fill(own.released, c.released_rows, [&](std::size_t k) { return own.sent[k]; });
+      fill(own.needed, c.needed_rows, [&](std::size_t k) { return own.deadline[k]; });
+    }
     return r;
   }
 
@@ -110,11 +127,11 @@ class builder {
   }
 
   void find_changes() {
-    const auto size = static_cast<std::size_t>(steps_) + 1;
-    for (auto* list : {&held_changes_, &released_changes_, &needed_changes_}) {
-      list->assign(size, 0);
-      (*list)[0] = 1;
-    }
+    std::vector<char> none(static_cast<std::size_t>(steps_) + 1, 0);
+    none[0] = 1;
+    held_changes_ = none;
+    for (transfer_class& c : classes_)
+      c.released_changes = c.needed_changes = none;
     for (const item& i : p_.items) {
       for (const item_option& o : i.options) {
         for (const held_bytes& h : o.held) {
@@ -124,7 +141,10 @@ class builder {
         }
         for (const transfer& t : o.transfers) {
           const auto out = static_cast<std::size_t>(t.released) + 1, in = static_cast<std::size_t>(t.needed);
-          held_changes_[out] = held_changes_[in] = released_changes_[out] = needed_changes_[in] = 1;
+          held_changes_[out] = held_changes_[in] = 1;
+          if (classes_.empty()) continue;
+          transfer_class& c = classes_[class_of(limits_, t.bytes)];
+          c.released_changes[out] = c.needed_changes[in] = 1;
         }
       }
     }
@@ -163,9 +183,9 @@ class builder {
         put(one, first_option_[i] + o, 1.0);
     }
     held_rows_ = running(held_, held_changes_);
-    if (linked_) {
-      released_rows_ = running(released_, released_changes_);
-      needed_rows_ = running(needed_, needed_changes_);
+    for (transfer_class& c : classes_) {
+      c.released_rows = running(c.released, c.released_changes);
+      c.needed_rows = running(c.needed, c.needed_changes);
     }
     work_.resize(static_cast<std::size_t>(steps_));
     change_.assign(static_cast<std::size_t>(steps_) + 1, 0.0);
@@ -176,10 +196,9 @@ class builder {
     const std::vector<std::int64_t> most = most_held();
     for (int k = 0; k < steps_; ++k) {
       compute_rows_.push_back(compute_row(k));
-      if (linked_) {
-        add_link_rows(k);
-        add_transfer_rows(k);
-      }
+      if (!classes_.empty()) add_link_rows(k);
+      for (transfer_class& c : classes_)
+        add_transfer_rows(c, k);
       add_memory_rows(k, most[static_cast<std::size_t>(k)]);
     }
   }
@@ -201,11 +220,12 @@ class builder {
     for (const transfer& t : x.transfers) {
       add(t.released + 1, static_cast<double>(t.bytes));
       add(t.needed, -static_cast<double>(t.bytes));
+      if (classes_.empty()) continue;
+      const transfer_class& c = classes_[class_of(limits_, t.bytes)];
+      const double bytes = static_cast<double>(t.bytes) / unit_;
       if (t.released + 1 < steps_)
-        put(released_rows_[static_cast<std::size_t>(t.released) + 1], column,
-            -static_cast<double>(t.bytes) / unit_);
-      if (t.needed < steps_)
-        put(needed_rows_[static_cast<std::size_t>(t.needed)], column, -static_cast<double>(t.bytes) / unit_);
+        put(c.released_rows[static_cast<std::size_t>(t.released) + 1], column, -bytes);
+      if (t.needed < steps_) put(c.needed_rows[static_cast<std::size_t>(t.needed)], column, -bytes);
     }
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -228,58 +248,66 @@ class builder {
     return r;
   }
 
-  // T_k >= (a * (S_k - S_(k-1)) + b * (F_k - F_(k-1)))
-  int link_row(int k, double a, double b) {
+  // T_k >= sum over classes of (out_share out_ms (S_k - S_(k-1)) + in_share in_ms (F_k - F_(k-1)))
+  int link_row(int k, double out_share, double in_share) {
     const int r = row(0.0, lp_infinity);
     put(r, time_ + k, 1.0);
-    for (const auto& [column, factor] : {std::pair(sent_, a), std::pair(fetched_, b)}) {
-      if (factor == 0.0) continue;
-      put(r, column + k, -factor);
-      if (k > 0) put(r, column + k - 1, factor);
+    for (const transfer_class& c : classes_) {
+      for (const auto& [column, factor] :
+           {std::pair(c.sent, out_share * c.out_ms), std::pair(c.fetched, in_share * c.in_ms)}) {
+        if (factor == 0.0) continue;
+        put(r, column + k, -factor);
+        if (k > 0) put(r, column + k - 1, factor);
+      }
     }
     return r;
   }
 
   void add_link_rows(int k) {
     const double shared = 1.0 / p_.link.contention - 1.0;
-    const double out_ms = unit_ / p_.link.out_rate, in_ms = unit_ / p_.link.in_rate;
-    out_rows_.push_back(link_row(k, out_ms, 0.0));
-    in_rows_.push_back(link_row(k, 0.0, in_ms));
-    both_out_rows_.push_back(shared > 0.0 ? link_row(k, out_ms, shared * in_ms) : -1);
-    both_in_rows_.push_back(shared > 0.0 ? link_row(k, shared * out_ms, in_ms) : -1);
+    out_rows_.push_back(link_row(k, 1.0, 0.0));
+    in_rows_.push_back(link_row(k, 0.0, 1.0));
+    both_out_rows_.push_back(shared > 0.0 ? link_row(k, 1.0, shared) : -1);
+    both_in_rows_.push_back(shared > 0.0 ? link_row(k, shared, 1.0) : -1);
+    host_rows_.push_back(p_.link.host_bytes < INT64_MAX ? host_row(k) : -1);
   }
 
-  int less_row(int a, int b, double upper) {
-    const int r = row(-lp_infinity, upper);
+  int host_row(int k) {
+    const int r = row(-lp_infinity, static_cast<double>(p_.link.host_bytes) / unit_);
+    for (const transfer_class& c : classes_) {
+      put(r, c.sent + k, 1.0);
+      put(r, c.fetched + k, -1.0);
+    }
+    return r;
+  }
+
+  int less_row(int a, int b) {
+    const int r = row(-lp_infinity, 0.0);
     put(r, a, 1.0);
     put(r, b, -1.0);
     return r;
   }
 
-  // In which order bytes are released, sent, fetched and needed.
-  void add_transfer_rows(int k) {
+  // In which order the bytes of a class are released, sent, fetched and needed.
+  void add_transfer_rows(transfer_class& c, int k) {
     const auto at = static_cast<std::size_t>(k);
-    for (const int column : {sent_, fetched_}) {
+    for (const int column : {c.sent, c.fetched}) {
       if (k == 0) continue;
       const int r = row(0.0, lp_infinity);
       put(r, column + k, 1.0);
       put(r, column + k - 1, -1.0);
     }
     // What is sent never falls: the last step before more is released says it for all.
-    const bool last = k + 1 == steps_ || released_changes_[at + 1] != 0;
-    sent_rows_.push_back(last ? less_row(sent_ + k, released_[at], 0.0) : -1);
-    fetched_rows_.push_back(less_row(fetched_ + k, sent_ + k, 0.0));
-    host_rows_.push_back(
-        p_.link.host_bytes < INT64_MAX
-            ? less_row(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / unit_)
-            : -1);
+    const bool last = k + 1 == steps_ || c.released_changes[at + 1] != 0;
+    c.sent_rows.push_back(last ? less_row(c.sent + k, c.released[at]) : -1);
+    c.fetched_rows.push_back(less_row(c.fetched + k, c.sent + k));
     int deadline = -1;
-    if (needed_changes_[at]) {
+    if (c.needed_changes[at]) {
       deadline = row(0.0, lp_infinity);
-      if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
-      put(deadline, needed_[at], -1.0);
+      if (k > 0) put(deadline, c.fetched + k - 1, 1.0);
+      put(deadline, c.needed[at], -1.0);
     }
-    deadline_rows_.push_back(deadline);
+    c.deadline_rows.push_back(deadline);
   }
 
   // `most`: of H_k + F_k. Rows that cannot bind are left out.
@@ -289,8 +317,10 @@ class builder {
       if (fixed + most <= p_.limit) return -1;
       const int r = row(-lp_infinity, static_cast<double>(p_.limit - fixed) / unit_);
       put(r, held_[at], 1.0);
-      if (linked_ && sent_at >= 0) put(r, sent_ + sent_at, -1.0);
-      if (linked_ && fetched_at >= 0) put(r, fetched_ + fetched_at, 1.0);
+      for (const transfer_class& c : classes_) {
+        if (sent_at >= 0) put(r, c.sent + sent_at, -1.0);
+        if (fetched_at >= 0) put(r, c.fetched + fetched_at, 1.0);
+      }
       return r;
     };
     begin_rows_.push_back(memory(p_.fixed_first[at], k - 1, k - 1));
@@ -329,18 +359,18 @@ class builder {
   const step_problem& p_;
   double unit_ = 1.0;  // bytes
   int steps_ = 0, columns_ = 0;
-  bool linked_ = false;
-  int time_ = 0, sent_ = 0, fetched_ = 0;
-  std::vector<int> held_, released_, needed_;
-  std::vector<char> held_changes_, released_changes_, needed_changes_;  // per step, and one past the last
+  int time_ = 0;
+  std::vector<int> held_;
+  std::vector<char> held_changes_;  // per step, and one past the last
+  class_limits limits_;
+  std::vector<transfer_class> classes_;  // none without a link
   std::vector<int> first_option_;
   std::vector<std::vector<std::pair<int, double>>> work_;  // per step: columns of options that add to it
   std::vector<double> change_;                             // add_option(), all 0 between calls
   std::vector<int> touched_;
   linear_program program_;
-  std::vector<int> held_rows_, released_rows_, needed_rows_, sent_rows_, fetched_rows_, deadline_rows_,
-      host_rows_, compute_rows_, out_rows_, in_rows_, both_out_rows_, both_in_rows_, begin_rows_, end_rows_,
-      inner_rows_;
+  std::vector<int> held_rows_, host_rows_, compute_rows_, out_rows_, in_rows_, both_out_rows_, both_in_rows_,
+      begin_rows_, end_rows_, inner_rows_;
 };
 
 }  // namespace

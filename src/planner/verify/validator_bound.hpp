@@ -67,6 +67,12 @@ double products(const graph& g, const op& o);
 
 // ---- validator_bound_prices.cpp: what a certificate says -----------------------------------------------
 
+/// Of the forms of a class that can move.
+struct movable_bytes {
+  double sum = 0.0;          ///< at most
+  std::int64_t largest = 0;  ///< of one of them
+};
+
 /// A certificate read as prices of ticks. Prices of the wrong sign count as none.
 class tick_prices {
  public:
@@ -78,39 +84,59 @@ class tick_prices {
 
   /// Of one byte that is on the device in the ticks [first, last], and while compute waits between them.
   sum_t hold(std::int32_t first, std::int32_t last) const;
-  /// Of one byte that may leave when tick `released` ends and must be back when tick `needed` begins, without
-  /// hold() of the time that it is away. May be negative: it frees memory for others.
-  sum_t move(std::int32_t released, std::int32_t needed) const;
+  /// Of one byte of a form of a class that may leave when tick `released` ends and must be back when tick
+  /// `needed` begins, without hold() of the time that it is away. May be negative: it frees memory for
+  /// others.
+  sum_t move(std::int32_t released, std::int32_t needed, std::size_t number) const;
   /// Of one ms of work of compute in this tick.
   double work(std::int32_t tick) const;
 
-  /// What the bound is in addition to the cost of all choices, if at most `movable` bytes can move and a plan
-  /// takes at most `longest_ms`.
-  sum_t constant(double movable, double longest_ms) const;
+  /// The class of a form of so many bytes.
+  std::size_t class_of(std::int64_t bytes) const;
+  std::size_t classes() const noexcept { return classes_.size(); }
+
+  /// What the bound is in addition to the cost of all choices, if no more than `movable` (per class) can move
+  /// and a plan takes at most `longest_ms`.
+  sum_t constant(const std::vector<movable_bytes>& movable, double longest_ms) const;
 
   /// Sum of the sizes of all that is added up by the functions above, for `bytes` that are held or moved and
   /// `work_ms` of work: what rounding errors are a tiny share of.
-  sum_t magnitude(double bytes, double work_ms, double longest_ms) const;
+  sum_t magnitude(double bytes, double work_ms, double longest_ms,
+                  const std::vector<movable_bytes>& movable) const;
 
  private:
   double at(const std::vector<double>& list, std::size_t k) const { return k < list.size() ? list[k] : 0.0; }
+  // Rows of a class of transfers, and their sums.
+  struct class_rows {
+    std::vector<double> sent, fetched, deadline;
+    id_vector<std::int32_t, sum_t> released_sum,
+        needed_sum;  // per tick: of a byte released after it, needed at it
+  };
+
+  bool cut_into_steps(std::size_t ticks) const;
+  bool classes_rise() const;
   void read(const bound_certificate& c, finding_list& found);
   void spread();
+  void spread_moves(class_rows& c);
   std::vector<double>* list_of(std::string_view name, int& sign);
+  std::vector<double>* list_of_class(std::string_view name, int& sign);
+  sum_t constant_of_step(std::size_t k, double& least_rate, sum_t& all_ms) const;
+  sum_t latency_per_byte(std::size_t number, const movable_bytes& movable) const;
+  sum_t constant_of_class(std::size_t number, const movable_bytes& movable) const;
 
   const std::vector<double>& fixed_;
   const std::vector<double>& op_ms_;
   const std::vector<std::int32_t> first_tick_;
   double limit_;
   bool readable_ = true, linked_ = false;
-  double out_ms_per_byte_ = 0.0, in_ms_per_byte_ = 0.0, shared_ = 0.0, host_bytes_ = 0.0;
+  double out_ms_per_byte_ = 0.0, in_ms_per_byte_ = 0.0, latency_ms_ = 0.0, shared_ = 0.0, host_bytes_ = 0.0;
   std::size_t steps_ = 0;
-  std::vector<double> sent_, fetched_, deadline_, host_, compute_, out_, in_, both_out_, both_in_, begin_,
-      end_, inner_;
+  const std::vector<std::int64_t> limits_;  ///< of the classes
+  std::vector<class_rows> classes_;
+  std::vector<double> host_, compute_, out_, in_, both_out_, both_in_, begin_, end_, inner_;
   std::vector<std::int32_t> fullest_;             ///< per step: the tick with most fixed bytes, -1 in a wait
   id_vector<std::int32_t, sum_t> held_, waited_;  ///< sums over ticks, and over the waits before them
   id_vector<std::int32_t, double> work_;          ///< per tick
-  id_vector<std::int32_t, sum_t> released_, needed_;  ///< per tick: of a byte released after it, needed at it
 };
 
 // ---- validator_bound_forms.cpp: what is legal ----------------------------------------------------------
@@ -259,7 +285,7 @@ struct group_cost {
   double priced = 0.0;                       ///< no configuration costs less under the prices
   double work = 0.0;                         ///< nor adds less work, in ms
   double most_bytes = 0.0, most_work = 0.0;  ///< nor holds, moves and adds more
-  double movable = 0.0;                      ///< bytes that can move at most
+  std::vector<movable_bytes> movable;        ///< per class
   bool exact = true;                         ///< all configurations were looked at
   bool legal = true;                         ///< there is one
 };

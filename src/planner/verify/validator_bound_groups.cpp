@@ -46,13 +46,23 @@ class group {
       choices_ = group_choices(g_, legal_, c_, false, margin_);
       result = search(budget);
     }
+    result.movable.resize(prices_.classes());
     for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
-      double kept = 0.0, movable = 0.0;
+      double kept = 0.0;
+      // Even for the group's last reader there must be time to be away.
+      const std::int32_t released = released_after(k);
+      const bool leaves = released >= 0 && !c_.ops.empty() && away(released, tick_of(c_.ops.back()) - 1);
+      std::vector<std::int64_t> movable(prices_.classes(), 0);
       for (const legal_form& f : choices_.forms[k]) {
         kept = std::max(kept, static_cast<double>(f.kept) + f.overflow);
-        if (legal_.movable(c_.storages[k], f.kept)) movable = std::max(movable, static_cast<double>(f.kept));
+        if (!leaves || !legal_.movable(c_.storages[k], f.kept)) continue;
+        std::int64_t& most = movable[class_of(k, f)];
+        most = std::max(most, f.kept);
       }
-      result.movable += movable;
+      for (std::size_t c = 0; c < movable.size(); ++c) {
+        result.movable[c].sum += static_cast<double>(movable[c]);
+        result.movable[c].largest = std::max(result.movable[c].largest, movable[c]);
+      }
       result.most_bytes += kept + static_cast<double>(dense_[k]);
     }
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
@@ -107,13 +117,24 @@ class group {
       work(c, tick_of(l.last_forward) + 1, times_->codec_time(f.stored.kind, dense_[k], f.kept));
   }
 
+  // The tick after which the kept form may leave; -1: never.
+  std::int32_t released_after(std::size_t k) const {
+    const dense_life& l = legal_.life(c_.storages[k]);
+    return l.last_forward.valid() ? tick_of(l.last_forward) + 1 : -1;
+  }
+  // A form that is larger than its map, which no plan has a use for, is with the others of its storage.
+  std::size_t class_of(std::size_t k, const legal_form& f) const {
+    return prices_.class_of(std::min(f.kept, dense_[k]));
+  }
+  static bool away(std::int32_t released, std::int32_t needed) { return needed > released + 2; }
+
   // The kept form, on the device or for a while on the host.
   sum_t keep(std::size_t k, const legal_form& f, const life& reads) const {
     if (f.kept == 0 || !reads.first.valid()) return 0.0L;
     const storage_id s = c_.storages[k];
     const storage_role role = g_.storages[s].role;
     const dense_life& l = legal_.life(s);
-    const std::int32_t released = !l.last_forward.valid() ? -1 : tick_of(l.last_forward) + 1;
+    const std::int32_t released = released_after(k);
     std::int32_t first = std::max(released, 0);
     if (role == storage_role::image) first = 0;
     if (role == storage_role::auxiliary) first = std::max(tick_of(l.first), 0);
@@ -121,8 +142,9 @@ class group {
     const std::int32_t last = tick_of(reads.last) - (reads.decoded_last ? 1 : 0);
     const auto end = static_cast<std::int32_t>(2 * g_.ops.size()) - 2;
     sum_t sum = static_cast<sum_t>(f.kept) * prices_.hold(first, last) + f.overflow * prices_.hold(0, end);
-    if (released >= 0 && needed > released + 2 && legal_.movable(s, f.kept))
-      sum += std::min<sum_t>(0.0L, static_cast<sum_t>(f.kept) * prices_.move(released, needed));
+    if (released >= 0 && away(released, needed) && legal_.movable(s, f.kept))
+      sum +=
+          std::min<sum_t>(0.0L, static_cast<sum_t>(f.kept) * prices_.move(released, needed, class_of(k, f)));
     return sum;
   }
 
