@@ -431,9 +431,9 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
   if (!over() && !many) portfolio(own, simple, seeds.size(), budget);
 
   std::vector<order> promoted{sequences.for_placing(static_cast<std::size_t>(own.way) / std::size(all_fits))};
-  promoted.insert(promoted.end(), seeds.begin(), seeds.end());
-  promotion promoting(problem, promoted, own.best, budget,
-                      all_fits[static_cast<std::size_t>(own.way) % std::size(all_fits)]);
+  for (order& sequence : sequences.fullest_first())
+    promoted.push_back(std::move(sequence));
+  promotion promoting(problem, promoted, own.best, budget);
   const std::int64_t growth = exact ? 2 : 4;
   for (std::int64_t slice = first_slice * growth; !over(); slice = std::min(slice * growth, last_slice)) {
     if (exact) exact->round(slice);

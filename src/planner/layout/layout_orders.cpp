@@ -105,6 +105,14 @@ std::vector<order> orders::for_placing() const {
   return all;
 }
 
+std::vector<order> orders::fullest_first() const {
+  std::vector<order> all;
+  for (const pair_of_keys k : placing_keys) {
+    if (k.first == total) all.push_back(by(k, {}));
+  }
+  return all;
+}
+
 std::vector<order> orders::simple() const {
   std::vector<order> all;
   const auto add = [&](auto value) {

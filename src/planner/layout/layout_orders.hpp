@@ -31,6 +31,8 @@ class orders {
   /// One of them; behind them those of simple().
   order for_placing(std::size_t number) const;
   static std::size_t before_simple();
+  /// Those of for_placing() that begin with the blocks of the fullest sections.
+  std::vector<order> fullest_first() const;
   /// Those that come to mind first: by size, area, lifetime, begin and end alone, in the order of the caller's
   /// blocks where these are equal.
   std::vector<order> simple() const;

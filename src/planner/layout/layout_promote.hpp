@@ -18,30 +18,33 @@ namespace stash::planner::placing {
 
 class promotion {
  public:
-  /// The references must outlive this. Every other walk starts from the first seed and takes gaps as `how`
-  /// says (fit::two_sided is the same as fit::first); those between start from the others, with fit::best.
-  promotion(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget,
-            fit how);
+  /// The references must outlive this. There is a walk from each seed with fit::best and one with fit::first.
+  promotion(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget);
 
   /// Goes on with passes until `work` steps are spent, the budget is over or the goal is reached.
   void run(std::int64_t work);
 
  private:
-  void start_walk();
+  struct walk {
+    order sequence;  ///< of its lowest pass, at first of its seed
+    fit how;
+    std::int64_t lowest;  ///< height of that pass
+  };
+
+  void start_stretch();
   bool pass();
   void promote();
 
   const instance& problem_;
-  const std::vector<order>& seeds_;
   incumbent& best_;
   work_budget& budget_;
-  fit how_, how_first_;
   placer placer_;
   random_numbers random_;
-  order sequence_, lowest_sequence_;   ///< of the next pass; of the lowest one of the walk
-  std::vector<double> position_;       ///< per item, where it is to go in the order
-  std::int64_t lowest_ = 0;            ///< height of the lowest pass of the walk
-  std::size_t walk_ = 0;
+  std::vector<walk> walks_;
+  std::size_t stretches_ = 0;     ///< begun so far
+  std::size_t walk_ = 0;          ///< whose stretch it is
+  order sequence_;                ///< of the next pass
+  std::vector<double> position_;  ///< per item, where it is to go in the order
   int vain_passes_ = 0;
 };
 
