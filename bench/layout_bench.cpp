@@ -58,7 +58,8 @@ void write(const std::string& folder, const named_problem& p) {
   const std::filesystem::path path = std::filesystem::path(folder) / (p.name + ".csv");
   std::ofstream out(path, std::ios::binary);
   out << planner::write_layout_csv(table);
-  if (!out.flush()) throw error(errc::io_failure, fmt::format("layout_bench: {}: could not be written", path.string()));
+  if (!out.flush())
+    throw error(errc::io_failure, fmt::format("layout_bench: {}: could not be written", path.string()));
 }
 
 int run(const settings& s) {
@@ -85,8 +86,8 @@ int run(const settings& s) {
     const bool fits = found.height <= p.problem.capacity.value_or(planner::max_live(p.problem.blocks, 1));
     solved += fits ? 1 : 0;
     most_above = std::max(most_above, above);
-    fmt::print("{} {} blocks, {:.4f} % above max-live, {} nodes, {:.3f} s{}\n", p.name, p.problem.blocks.size(),
-               above, found.nodes, taken, fits ? "" : ", not solved");
+    fmt::print("{} {} blocks, {:.4f} % above max-live, {} nodes, {:.3f} s{}\n", p.name,
+               p.problem.blocks.size(), above, found.nodes, taken, fits ? "" : ", not solved");
     std::fflush(stdout);
   }
   if (s.folder.empty())

@@ -33,28 +33,30 @@ class random_numbers {
 };
 
 void require(bool holds, const char* function, const char* argument, const char* expected) {
-  if (!holds) throw error(errc::invalid_argument, fmt::format("{}: {}: expected {}", function, argument, expected));
+  if (!holds)
+    throw error(errc::invalid_argument, fmt::format("{}: {}: expected {}", function, argument, expected));
 }
 
-struct piece {
+struct part {
   std::int64_t begin, end, low, high;
 };
 
 class cutter {
  public:
   explicit cutter(const cut_settings& s)
-      : settings_(s), random_(s.seed), pieces_{{0, s.moments, 0, s.capacity / s.grain}} {}
+      : settings_(s), random_(s.seed), parts_{{0, s.moments, 0, s.capacity / s.grain}} {}
 
-  std::vector<piece> run() {
-    const auto count = static_cast<std::size_t>(static_cast<double>(settings_.blocks) / (1.0 - settings_.holes));
+  std::vector<part> run() {
+    const auto count =
+        static_cast<std::size_t>(static_cast<double>(settings_.blocks) / (1.0 - settings_.holes));
     std::int64_t vain = 0;
-    while (pieces_.size() < count) {
-      require(++vain < 10'000, "cut_rectangle", "blocks", "no more than moments and bytes leave room for");
+    while (parts_.size() < count) {
+      require(++vain < 10'000, "cut_rectangle", "blocks", "no more than moments and bytes allow");
       if (cut(larger_of_two())) vain = 0;
     }
-    for (std::size_t i = pieces_.size(); i > 1; --i)
-      std::swap(pieces_[i - 1], pieces_[index_below(i)]);
-    return std::move(pieces_);
+    for (std::size_t i = parts_.size(); i > 1; --i)
+      std::swap(parts_[i - 1], parts_[index_below(i)]);
+    return std::move(parts_);
   }
 
  private:
@@ -62,21 +64,21 @@ class cutter {
     return static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(bound)));
   }
 
-  /// Large pieces are cut more often, so that there are not only splinters and one giant.
+  /// Large parts are cut more often, so that there are not only splinters and one giant.
   std::size_t larger_of_two() {
     const auto area = [&](std::size_t i) {
-      const piece& p = pieces_[i];
+      const part& p = parts_[i];
       return static_cast<double>(p.end - p.begin) * static_cast<double>(p.high - p.low);
     };
-    const std::size_t a = index_below(pieces_.size()), b = index_below(pieces_.size());
+    const std::size_t a = index_below(parts_.size()), b = index_below(parts_.size());
     return area(a) >= area(b) ? a : b;
   }
 
-  /// Cuts by height as long as fewer than the wanted number are alive at once, at a moment of the piece.
+  /// Cuts by height as long as fewer than the wanted number are alive at once, at a moment of the part.
   bool cut(std::size_t number) {
-    piece& p = pieces_[number];
+    part& p = parts_[number];
     const std::int64_t moment = random_.between(p.begin, p.end - 1);
-    piece rest = p;
+    part rest = p;
     if (random_.below(8) != 0 && most_alive(p) < settings_.live) {
       if (p.high - p.low < 2) return false;
       p.high = rest.low = random_.between(p.low + 1, p.high - 1);
@@ -84,19 +86,19 @@ class cutter {
       if (p.end - p.begin < 2 || moment == p.begin) return false;
       p.end = rest.begin = moment;
     }
-    pieces_.push_back(rest);
+    parts_.push_back(rest);
     return true;
   }
 
-  /// Pieces that are alive together with this one, at the worst of the moments at which one begins.
-  std::int64_t most_alive(const piece& p) const {
+  /// Parts that are alive together with this one, at the worst of the moments at which one begins.
+  std::int64_t most_alive(const part& p) const {
     std::vector<std::int64_t> begins{p.begin};
-    for (const piece& other : pieces_) {
+    for (const part& other : parts_) {
       if (p.begin < other.begin && other.begin < p.end) begins.push_back(other.begin);
     }
     std::int64_t most = 0;
     for (const std::int64_t moment : begins) {
-      most = std::max<std::int64_t>(most, std::count_if(pieces_.begin(), pieces_.end(), [&](const piece& other) {
+      most = std::max<std::int64_t>(most, std::count_if(parts_.begin(), parts_.end(), [&](const part& other) {
                                       return other.begin <= moment && moment < other.end;
                                     }));
     }
@@ -105,7 +107,7 @@ class cutter {
 
   const cut_settings& settings_;
   random_numbers random_;
-  std::vector<piece> pieces_;
+  std::vector<part> parts_;
 };
 
 /// What an op of a layer allocates, in bytes of one activation.
@@ -122,8 +124,8 @@ class step_writer {
         backward_ops_(s.blocks_per_layer / 2),
         ops_(s.layers * (forward_ops_ + backward_ops_)) {
     const std::int64_t tokens = 512 * random_.between(2, 4), width = 64 * random_.between(24, 40);
-    sizes_ = {tokens * width * 2, tokens * width * 8, tokens * tokens * random_.between(8, 32), width * width * 2,
-              512 * random_.between(1, 64)};
+    sizes_ = {tokens * width * 2, tokens * width * 8, tokens * tokens * random_.between(8, 32),
+              width * width * 2, 512 * random_.between(1, 64)};
   }
 
   std::vector<layout_block> run() {
@@ -143,9 +145,9 @@ class step_writer {
 
   /// Few kinds of sizes, most of them small; a shard or a slice of each, now and then.
   std::int64_t size() {
-    const std::array<std::int64_t, 10> kinds{sizes_.small,  sizes_.small,  sizes_.hidden, sizes_.hidden,
-                                             sizes_.hidden, sizes_.hidden, sizes_.inner,  sizes_.scores,
-                                             sizes_.weights, 512};
+    const std::array<std::int64_t, 10> kinds{
+        sizes_.small,  sizes_.small, sizes_.hidden, sizes_.hidden,  sizes_.hidden,
+        sizes_.hidden, sizes_.inner, sizes_.scores, sizes_.weights, 512};
     const std::int64_t whole = kinds[static_cast<std::size_t>(random_.below(10))];
     if (static_cast<double>(random_.below(1000)) < 1000 * settings_.odd) return 1 + random_.below(whole);
     return random_.below(5) == 0 ? whole >> random_.between(1, 3) : whole;
@@ -190,7 +192,9 @@ class step_writer {
   }
 
   /// Mostly a few, now and then as many as a layer has.
-  std::int64_t some_ops() { return random_.below(12) == 0 ? random_.between(6, backward_ops_) : random_.between(1, 6); }
+  std::int64_t some_ops() {
+    return random_.below(12) == 0 ? random_.between(6, backward_ops_) : random_.between(1, 6);
+  }
 
   std::vector<std::int64_t> kept_bytes_;  ///< per layer
   const step_settings& settings_;
@@ -212,10 +216,10 @@ std::vector<layout_block> cut_rectangle(const cut_settings& settings) {
   check(settings.moments >= 1, "moments", "at least 1");
   check(settings.grain >= 1 && settings.capacity >= settings.grain && settings.capacity % settings.grain == 0,
         "grain", "a divisor of the capacity");
-  std::vector<piece> pieces = cutter(settings).run();
-  pieces.resize(std::min(pieces.size(), static_cast<std::size_t>(settings.blocks)));
+  std::vector<part> parts = cutter(settings).run();
+  parts.resize(std::min(parts.size(), static_cast<std::size_t>(settings.blocks)));
   std::vector<layout_block> blocks;
-  for (const piece& p : pieces)
+  for (const part& p : parts)
     blocks.push_back({p.begin, p.end, (p.high - p.low) * settings.grain});
   return blocks;
 }

@@ -17,7 +17,7 @@ struct cut_settings {
   std::uint64_t seed = 1;
   std::int64_t blocks = 200;  ///< at least 1; holes come on top
   std::int64_t live = 40;     ///< at most so many blocks (and holes) at once; at least 1
-  double holes = 0;           ///< share of the pieces that are cut out and left empty, from 0 to below 1
+  double holes = 0;           ///< share of the parts that are cut out and left empty, from 0 to below 1
   std::int64_t capacity = std::int64_t{1} << 20;
   std::int64_t moments = 1'000'000;
   std::int64_t grain = 512;  ///< divides all sizes and the capacity
@@ -31,9 +31,9 @@ std::vector<planner::layout_block> cut_rectangle(const cut_settings& settings);
 /// thousands of short-lived blocks between them.
 struct step_settings {
   std::uint64_t seed = 1;
-  std::int64_t layers = 32;            ///< at least 1
+  std::int64_t layers = 32;             ///< at least 1
   std::int64_t blocks_per_layer = 580;  ///< about; forward and backward together, at least 20
-  double odd = 0;                       ///< share of the blocks whose size is none of those that repeat, 0 to 1
+  double odd = 0;  ///< share of the blocks whose size is none of those that repeat, 0 to 1
 };
 
 /// By begin. About layers * blocks_per_layer blocks; sizes are multiples of 512 bytes. Throws

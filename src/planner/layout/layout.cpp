@@ -28,8 +28,8 @@ using namespace placing;
 /// What the exact search can handle: it keeps all conflicting pairs and looks at every block in a node.
 constexpr std::size_t most_exact_items = 6000;
 constexpr std::int64_t most_exact_pairs = 8'000'000;
-/// Beyond this number of blocks the portfolio takes so long that the simple orders come first: a limit of time
-/// may end it.
+/// Beyond this number of blocks the portfolio takes so long that the simple orders come first: a limit of
+/// time may end it.
 constexpr std::size_t most_quick_items = 4096;
 /// Up to this number of blocks a hint's offsets are mended. More of them are mostly small: then the order
 /// counts.
@@ -434,12 +434,14 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
   for (order& sequence : sequences.fullest_first())
     promoted.push_back(std::move(sequence));
   promotion promoting(problem, promoted, own.best, budget);
-  const std::int64_t growth = exact ? 2 : 4;
+  // Of few blocks the exact search finds what there is.
+  const bool few = exact && problem.items.size() <= most_mended_items;
+  const std::int64_t growth = few ? 2 : 4;
   for (std::int64_t slice = first_slice * growth; !over(); slice = std::min(slice * growth, last_slice)) {
     if (exact) exact->round(slice);
-    if (!over()) promoting.run(exact ? slice : slice * 16);
-    if (!over()) ejection.run(slice * 2);
-    if (!over()) climber.run(slice);
+    if (!over()) promoting.run(few ? slice / 2 : slice * 16);
+    if (!over()) ejection.run(few ? slice : slice * 2);
+    if (!over()) climber.run(few ? slice / 4 : slice);
   }
   return {exact ? exact->nodes() : 0, budget.used() - start};
 }
