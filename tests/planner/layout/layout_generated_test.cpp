@@ -2,6 +2,7 @@
 // Generated problems: rectangles that were cut, and steps of large models. What decides is work, never time.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -12,8 +13,12 @@
 
 #include "bench/cases/layout_cases.hpp"
 #include "planner/layout/layout.hpp"
+#include "planner/layout/layout_budget.hpp"
 #include "planner/layout/layout_checker.hpp"
+#include "planner/layout/layout_exact.hpp"
+#include "planner/layout/layout_instance.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner {
 namespace {
@@ -113,8 +118,10 @@ layout_solution solved(const layout_problem& problem, std::int64_t work) {
 }
 
 TEST(layout_generated, the_portfolio_is_no_higher_than_its_simple_members) {
-  // 1,600 blocks: the simple orders follow the first round of the search. 4,500: they come first.
-  for (const step_settings& s : {step_settings{4, 4, 400, 0.3}, step_settings{7, 20, 220, 0}}) {
+  // 1,600 blocks: the simple orders follow the first round of the search. 4,500: they come first, and one of
+  // them is lower than all others.
+  for (const step_settings& s : {step_settings{4, 4, 400, 0.3}, step_settings{25, 18, 240, 0},
+                                 step_settings{8, 18, 240, 0.05}, step_settings{27, 18, 240, 0.05}}) {
     const std::vector<layout_block> blocks = model_step(s);
     const layout_solution found = solved({blocks, 1, {}}, blocks.size() > 4096 ? 0 : 100'000'000);
     EXPECT_LE(found.height, lowest_simple_member(blocks)) << blocks.size() << " blocks, odd " << s.odd;
@@ -145,6 +152,32 @@ TEST(layout_generated, rectangles_with_holes_are_put_together_again) {
     const cut_settings s = bench::cut_number(number);
     EXPECT_EQ(solved({cut_rectangle(s), 1, s.capacity}, 2'000'000'000).status, layout_status::fits) << number;
   }
+}
+
+TEST(exact_search, never_proves_that_there_is_not_what_there_is) {
+  const std::function<bool()> never;
+  int found = 0;
+  const auto seeds = static_cast<std::int64_t>(stash_test::cases(400));
+  for (std::int64_t seed = 1; seed <= seeds; ++seed) {
+    cut_settings s{static_cast<std::uint64_t>(seed), 10 + seed % 50, 3 + seed % 11};
+    s.holes = static_cast<double>(seed % 4) * 0.1;
+    s.capacity = 64 * s.grain;
+    s.moments = 200;
+    const std::vector<layout_block> blocks = cut_rectangle(s);
+    const placing::instance problem(blocks, 1, "test");
+    std::vector<std::uint32_t> order(problem.items.size());
+    std::iota(order.begin(), order.end(), 0U);
+    placing::exact_search search(problem);
+    for (const placing::exact_rule rule :
+         {placing::exact_rule::lowest, placing::exact_rule::fewest, placing::exact_rule::few_and_low}) {
+      placing::work_budget budget(never);
+      std::vector<std::int64_t> offsets;
+      const auto outcome = search.run(s.capacity, order, rule, 3'000'000, budget, offsets);
+      ASSERT_NE(outcome, placing::exact_outcome::none) << seed;
+      found += outcome == placing::exact_outcome::found ? 1 : 0;
+    }
+  }
+  EXPECT_GT(found, 3 * seeds * 9 / 10);
 }
 
 TEST(layout_generated, one_byte_less_than_a_full_rectangle_is_impossible) {
