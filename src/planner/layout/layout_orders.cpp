@@ -128,7 +128,7 @@ std::vector<order> orders::simple() const {
   add([](const item& it) { return it.size; });
   add([](const item& it) { return static_cast<double>(it.size) * it.lifetime; });
   add([](const item& it) { return it.lifetime; });
-  add([](const item& it) { return -it.begin; });
+  add([](const item& it) { return ~it.begin; });  // earliest first, and the least number has no negative
   add([](const item& it) { return it.end; });
   return all;
 }
