@@ -17,6 +17,7 @@
 #include "planner/layout/layout_instance.hpp"
 #include "planner/layout/layout_orders.hpp"
 #include "planner/layout/layout_placer.hpp"
+#include "planner/layout/layout_promote.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -27,6 +28,9 @@ using namespace placing;
 /// What the exact search can handle: it keeps all conflicting pairs and looks at every block in a node.
 constexpr std::size_t most_exact_items = 6000;
 constexpr std::int64_t most_exact_pairs = 8'000'000;
+/// Beyond this number of blocks the portfolio takes so long that the simple orders come first: a limit of
+/// time may end it.
+constexpr std::size_t most_quick_items = 4096;
 /// Up to this number of blocks a hint's offsets are mended. More of them are mostly small: then the order
 /// counts.
 constexpr std::size_t most_mended_items = 1024;
@@ -105,11 +109,12 @@ double median_lifetime(const instance& problem) {
 
 constexpr fit all_fits[] = {fit::first, fit::best, fit::two_sided};
 
-void portfolio(part& own, const std::vector<order>& sequences, work_budget& budget) {
+/// The sequences are those of orders::for_placing() from `first` on.
+void portfolio(part& own, const std::vector<order>& sequences, std::size_t first, work_budget& budget) {
   const instance& problem = *own.problem;
   const double middle = median_lifetime(problem);
   placer p(problem, budget);
-  std::int32_t way = 0;
+  auto way = static_cast<std::int32_t>(first * std::size(all_fits));
   for (const order& sequence : sequences) {
     for (const fit how : all_fits) {
       if (place_all(p, problem, sequence, how, own.best.height - 1, middle)) {
@@ -165,12 +170,13 @@ class exact_rounds {
 
   std::int64_t nodes() const noexcept { return search_.nodes(); }
 
-  /// One attempt with each order.
+  /// One attempt with each order; the rules change places from round to round.
   void round(std::int64_t work) {
     for (std::size_t i = 0; i < orders::plain() && !over(); ++i) {
       // Half of the later attempts are with orders that nobody has tried yet.
       const bool shaken = round_ > 0 && i % 2 != 0;
-      attempt(sequences_.for_search(shaken ? orders::plain() + i : i, random_), work);
+      const exact_rule rule = rules[(i + round_) % std::size(rules)];
+      attempt(sequences_.for_search(shaken ? orders::plain() + i : i, random_), rule, work);
     }
     ++round_;
   }
@@ -178,11 +184,13 @@ class exact_rounds {
  private:
   bool over() { return own_.best.done() || own_.bound > own_.best.goal || budget_.over(); }
 
-  void attempt(const order& sequence, std::int64_t work) {
+  static constexpr exact_rule rules[] = {exact_rule::lowest, exact_rule::few_and_low, exact_rule::fewest};
+
+  void attempt(const order& sequence, exact_rule rule, std::int64_t work) {
     // A goal that proves to be out of reach takes the bound up; one that is met takes the height down.
     const std::int64_t capacity = minimise_ && round_ % 2 != 0 ? middle() : own_.best.goal;
     std::vector<std::int64_t> offsets;
-    switch (search_.run(capacity, sequence, work, budget_, offsets)) {
+    switch (search_.run(capacity, sequence, rule, work, budget_, offsets)) {
       case exact_outcome::found: {
         std::int64_t height = own_.problem->idle_top;
         for (std::size_t i = 0; i < offsets.size(); ++i)
@@ -212,7 +220,7 @@ class exact_rounds {
   work_budget& budget_;
   exact_search search_;
   random_numbers random_;
-  int round_ = 0;
+  std::size_t round_ = 0;
 };
 
 /// Ejection search for the large items, whose sizes often have a common measure that small ones would spoil;
@@ -403,8 +411,10 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
     if (other >= 0 && own.best.height < height) own.way = other;
     return {0, budget.used() - start};
   }
-  const std::vector<order> seeds = sequences.for_placing();
-  portfolio(own, seeds, budget);
+  const std::vector<order> seeds = sequences.for_placing(), simple = sequences.simple();
+  const bool many = problem.items.size() > most_quick_items;
+  if (many) portfolio(own, simple, seeds.size(), budget);
+  if (!many || (!own.best.done() && !budget.stopped())) portfolio(own, seeds, 0, budget);
   if (own.best.done() || share == 0) return {};
 
   const std::int64_t start = budget.used();
@@ -414,13 +424,24 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
   if (problem.items.size() <= most_exact_items && conflicting_pairs(problem) <= most_exact_pairs)
     exact = std::make_unique<exact_rounds>(own, sequences, minimise, budget);
   ejection_rounds ejection(own, seeds, whole.alignment, budget);
-  std::int64_t slice = first_slice;
   const auto over = [&] { return own.best.done() || own.bound > own.best.goal || budget.over(); };
-  while (!over()) {
+  if (exact) exact->round(first_slice);
+  if (!over()) ejection.run(first_slice * 16);
+  if (!over()) climber.run(first_slice * 8);
+  if (!over() && !many) portfolio(own, simple, seeds.size(), budget);
+
+  std::vector<order> promoted{sequences.for_placing(static_cast<std::size_t>(own.way) / std::size(all_fits))};
+  for (order& sequence : sequences.fullest_first())
+    promoted.push_back(std::move(sequence));
+  promotion promoting(problem, promoted, own.best, budget);
+  // Of few blocks the exact search finds what there is.
+  const bool few = exact && problem.items.size() <= most_mended_items;
+  const std::int64_t growth = few ? 2 : 4;
+  for (std::int64_t slice = first_slice * growth; !over(); slice = std::min(slice * growth, last_slice)) {
     if (exact) exact->round(slice);
-    if (!over()) ejection.run(slice * 16);
-    if (!over()) climber.run(slice * 8);
-    slice = std::min(slice * 4, last_slice);
+    if (!over()) promoting.run(few ? slice / 2 : slice * 16);
+    if (!over()) ejection.run(few ? slice : slice * 2);
+    if (!over()) climber.run(few ? slice / 4 : slice);
   }
   return {exact ? exact->nodes() : 0, budget.used() - start};
 }

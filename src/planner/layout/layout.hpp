@@ -81,11 +81,11 @@ struct layout_solution {
   std::int64_t work = 0;              ///< elementary steps, see layout_limits
 };
 
-/// Portfolio of orders, hill climbing, exact search. Without `limits.stop` deterministic. Offsets pass
-/// check_layout() (layout_checker.hpp). Throws error(invalid_argument) for a malformed block (end <= begin,
-/// size < 0, alignment < 1, fixed < 0 or not aligned, a gap outside the lifetime or the block or overlapping
-/// another), fixed blocks that overlap, an alignment that is not a power of two, a capacity or limit below
-/// 0, or if sizes, alignments and fixed offsets together pass 2^62.
+/// Portfolio of orders, exact search, promotion, ejection, hill climb. Without `limits.stop` deterministic.
+/// Offsets pass check_layout() (layout_checker.hpp). Throws error(invalid_argument) for a malformed block
+/// (end <= begin, size < 0, alignment < 1, fixed < 0 or not aligned, a gap outside the lifetime or the block
+/// or overlapping another), fixed blocks that overlap, an alignment that is not a power of two, a capacity or
+/// limit below 0, or if sizes, alignments and fixed offsets together pass 2^62.
 layout_solution solve_layout(const layout_problem& problem, const layout_limits& limits = {});
 
 /// The moment at which most bytes are alive, the earliest of several.

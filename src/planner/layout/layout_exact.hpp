@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Exact search for a layout within a capacity: depth first over canonical layouts, in which every block lies
-/// on the floor or on a block below it and blocks are placed in the order of their offsets.
+/// Exact search for a layout within a capacity: depth first over layouts in which every block lies on the
+/// floor or on a block below it. Each decision is about one block that nothing can come below any more: it
+/// lies at its lowest offset, or higher, on a block that is still to come.
 
 #include <cstdint>
 #include <vector>
@@ -18,24 +19,27 @@ enum class exact_outcome : std::uint8_t {
   limit,  ///< neither within the limits
 };
 
+/// Which section the next decision is about. None is best for all problems.
+enum class exact_rule : std::uint8_t {
+  lowest,      ///< where free bytes begin lowest
+  fewest,      ///< where fewest blocks can come next
+  few_and_low  ///< the product of both
+};
+
 class exact_search {
  public:
   /// The instance must outlive this. Work and memory grow with the number of conflicting pairs.
   explicit exact_search(const instance& problem);
-  ~exact_search();
-  exact_search(const exact_search&) = delete;
-  exact_search& operator=(const exact_search&) = delete;
 
-  /// Tries blocks that could be placed next in this order (item numbers) where their offsets are equal. Ends
-  /// with `limit` after `work` steps or when the budget is over. With `found`, `offsets` (one per item)
-  /// holds the layout.
-  exact_outcome run(std::int64_t capacity, const std::vector<std::uint32_t>& order, std::int64_t work,
-                    work_budget& budget, std::vector<std::int64_t>& offsets);
+  /// Of the blocks that could come next in a section, takes the one that is first in this order (item
+  /// numbers). Ends with `limit` after `work` steps or when the budget is over. With `found`, `offsets` (one
+  /// per item) holds the layout.
+  exact_outcome run(std::int64_t capacity, const std::vector<std::uint32_t>& order, exact_rule rule,
+                    std::int64_t work, work_budget& budget, std::vector<std::int64_t>& offsets);
 
-  std::int64_t nodes() const noexcept;
+  std::int64_t nodes() const noexcept { return nodes_; }
 
  private:
-  class walk;
   const instance& problem_;
   std::vector<std::vector<std::uint32_t>> conflicts_;  ///< per item
   std::int64_t nodes_ = 0;

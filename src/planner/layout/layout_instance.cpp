@@ -82,6 +82,8 @@ instance::instance(std::span<const layout_block> blocks, std::int64_t alignment,
     check_block(b, i, function);
     item it;
     it.block = i;
+    it.begin = b.begin;
+    it.end = b.end;
     it.lifetime = static_cast<double>(b.end) - static_cast<double>(b.begin);
     // The least common multiple, whose overflow add() would not see.
     const std::int64_t factor = alignment / std::gcd(alignment, b.alignment);

@@ -26,6 +26,8 @@ struct segment {
 struct item {
   std::int32_t first = 0;  ///< hull of the segments, in sections
   std::int32_t last = 0;
+  std::int64_t begin = 0;  ///< in time
+  std::int64_t end = 0;
   double lifetime = 0;  ///< in time, gaps included
   std::int64_t size = 0;
   std::int64_t alignment = 1;

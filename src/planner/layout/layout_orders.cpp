@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace stash::planner::placing {
 namespace {
@@ -104,8 +105,41 @@ std::vector<order> orders::for_placing() const {
   return all;
 }
 
+std::vector<order> orders::fullest_first() const {
+  std::vector<order> all;
+  for (const pair_of_keys k : placing_keys) {
+    if (k.first == total) all.push_back(by(k, {}));
+  }
+  return all;
+}
+
+std::vector<order> orders::simple() const {
+  std::vector<order> all;
+  const auto add = [&](auto value) {
+    order sequence(problem_.items.size());
+    std::iota(sequence.begin(), sequence.end(), 0U);
+    std::sort(sequence.begin(), sequence.end(), [&](std::uint32_t a, std::uint32_t b) {
+      const item& x = problem_.items[a];
+      const item& y = problem_.items[b];
+      return value(x) != value(y) ? value(x) > value(y) : x.block < y.block;
+    });
+    all.push_back(std::move(sequence));
+  };
+  add([](const item& it) { return it.size; });
+  add([](const item& it) { return static_cast<double>(it.size) * it.lifetime; });
+  add([](const item& it) { return it.lifetime; });
+  add([](const item& it) { return ~it.begin; });  // earliest first, and the least number has no negative
+  add([](const item& it) { return it.end; });
+  return all;
+}
+
 order orders::for_placing(std::size_t number) const {
-  return by(placing_keys[number % placing_keys.size()], {});
+  return number < before_simple() ? by(placing_keys[number], {})
+                                  : simple()[(number - before_simple()) % simple().size()];
+}
+
+std::size_t orders::before_simple() {
+  return placing_keys.size();
 }
 
 const std::vector<orders::pair_of_keys> orders::search_keys = {

@@ -28,8 +28,14 @@ class orders {
 
   /// For placing one after the other, the most promising first.
   std::vector<order> for_placing() const;
-  /// One of them.
+  /// One of them; after them those of simple().
   order for_placing(std::size_t number) const;
+  static std::size_t before_simple();
+  /// Those of for_placing() that begin with the blocks of the fullest sections.
+  std::vector<order> fullest_first() const;
+  /// Those that come to mind first: by size, area, lifetime, begin and end alone, in the order of the
+  /// caller's blocks where these are equal.
+  std::vector<order> simple() const;
   /// For the exact search. The first `plain()` are sorted by properties; those after them by the same, each
   /// shaken at random.
   order for_search(std::size_t number, random_numbers& random) const;

@@ -201,8 +201,19 @@ TEST(exact_search, finds_what_there_is_and_proves_what_there_is_not) {
     placing::exact_search search(problem);
     offsets_t offsets;
     constexpr std::int64_t work = 100'000'000;
-    ASSERT_EQ(search.run(best, order, work, budget, offsets), placing::exact_outcome::found) << round;
-    ASSERT_EQ(search.run(best - 1, order, work, budget, offsets), placing::exact_outcome::none) << round;
+    for (const placing::exact_rule rule :
+         {placing::exact_rule::lowest, placing::exact_rule::fewest, placing::exact_rule::few_and_low}) {
+      ASSERT_EQ(search.run(best, order, rule, work, budget, offsets), placing::exact_outcome::found) << round;
+      offsets_t by_block(p.blocks.size(), 0);
+      for (std::size_t i = 0; i < p.blocks.size(); ++i)
+        by_block[i] = p.blocks[i].fixed.value_or(0);
+      for (std::size_t i = 0; i < offsets.size(); ++i)
+        by_block[problem.items[i].block] = offsets[i];
+      EXPECT_TRUE(check_layout(p, by_block).empty()) << round;
+      EXPECT_LE(height_of(p, by_block), best) << round;
+      ASSERT_EQ(search.run(best - 1, order, rule, work, budget, offsets), placing::exact_outcome::none)
+          << round;
+    }
   }
 }
 
