@@ -29,7 +29,8 @@ class Chooser:
     def __init__(self, recorder, protected, policy, disabled):
         self.recorder, self.policy, self.disabled = recorder, policy, disabled
         self.nodes = recorder.nodes
-        self.grouping = Grouping(self.nodes, protected | recorder.leaves, disabled)
+        self.protected = frozenset(protected | recorder.leaves)
+        self.grouping = Grouping(self.nodes, self.protected, disabled)
         self.groups = self.grouping.groups
         self.fixed = {}  # node -> settings found by trial
         self.refused = set()  # groups whose recipe did not give the saved bits
@@ -40,7 +41,11 @@ class Chooser:
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
-        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes())
+        for group in self.groups.values():
+            if self.wants_values(group):
+                row = self.recorded(group)
+                group.density = torch.count_nonzero(row).item() / row.numel()
+        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected)
         for node in self.nodes:
             node.handle = None
         return plan
@@ -193,7 +198,8 @@ class Chooser:
         for _ in self.trials(group.recipe):
             begin = _now(saved.device)
             try:
-                computed = evaluate(group.recipe.call, self.run, self.recorded, self.held)
+                computed = evaluate(group.recipe.call, self.run, lambda source: self.recorded(self.groups[source.group]),
+                                    self.held)
             except RuntimeError:  # this setting does not fit the shapes
                 continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
@@ -224,8 +230,8 @@ class Chooser:
     def run(self, node, inputs, settings):
         return OPS[self.nodes[node].name].run(inputs, settings)
 
-    def recorded(self, source):
-        return forms.row_of(self.recorder.tensor(self.groups[source.group].slots[0]))
+    def recorded(self, group):
+        return forms.row_of(self.recorder.tensor(group.slots[0]))
 
     def held(self, each):
         return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
@@ -233,7 +239,7 @@ class Chooser:
     # ---- forms
 
     def choose_form(self, group):
-        row = forms.row_of(self.recorder.tensor(group.slots[0]))
+        row = self.recorded(group)
         reading = group.needs - {needs.SHAPE}
         if not reading:
             group.kept_bytes = 0

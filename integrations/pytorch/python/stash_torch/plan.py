@@ -27,6 +27,7 @@ class Group:
     recipe: object = None
     kept_bytes: int = 0
     reason: str = ""  # why it stays raw
+    density: float = 1.0  # share of its values that are not zero, in the recorded step
     seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
     exact: bool = False  # a recomputed tensor with exact needs starts here
     mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
@@ -119,12 +120,23 @@ class Plan:
     policy: str
     disabled: frozenset  # entries of the needs that this release of torch does not honour
     before: int  # bytes that the step saved
+    protected: frozenset = frozenset()  # storages of parameters and buffers, as the slots name them
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
         self.fit = None  # fit.Fit, once a session has learned the plan
+        self.sizes = None  # what the planner says of the step, once somebody has asked (planner.py)
         self.count()
         self.work = schedule(self)
+
+    def chosen(self, group):
+        """Form and recipe of a group, as they were before the plan was fitted to a peak."""
+        return self.fit.chosen[group.key][:2] if self.fit is not None else (group.form, group.recipe)
+
+    def seconds_of(self, stage, node):
+        """What an op took in the recorded step; None if that was not measured."""
+        plain = self.fit.plain if self.fit is not None else None
+        return plain.seconds_of((stage, node)) if plain is not None else None
 
     def count(self):
         self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())

@@ -13,6 +13,7 @@ from .fit import Fit, budget_bytes
 from .measure import Measure
 from .observe import observer
 from .picture import draw
+from .planner import save
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder
@@ -243,6 +244,14 @@ class Session(contextlib.ContextDecorator):
     def report(self):
         """A text: what the last plan keeps of every storage, and how many steps followed a plan."""
         return report_of(self)
+
+    def save(self, path):
+        """Writes the last recorded step for the project's own commands: a training graph to PATH with the suffix
+        .graph.json, and to PATH the plan that the project's planner makes of it under this policy. ValueError before a
+        step was recorded; OSError if a file cannot be written."""
+        if not self.plans:
+            raise ValueError("save: expected a session in which a step was recorded, got one without any")
+        save(self.plans[0], path)
 
     def timeline(self, path):
         """Draws memory over a step, plain and under the last plan, into an SVG file. Both are measured in the first

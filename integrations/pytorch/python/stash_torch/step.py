@@ -86,6 +86,15 @@ class Slot:
     need: str = needs.EXACT  # of its reader; known once storages are grouped
 
 
+@dataclass(frozen=True)
+class Leaf:
+    """A parameter that an op reads."""
+
+    storage: int
+    shape: tuple
+    dtype: torch.dtype
+
+
 @dataclass
 class Node:
     name: str
@@ -95,9 +104,16 @@ class Node:
     dtype: torch.dtype
     slots: list = field(default_factory=list)
     handle: object = None  # autograd's node while the plan is made
+    outputs: tuple = ()  # (shape, type) of every output
+    leaves: dict = field(default_factory=dict)  # edge -> Leaf
+    reached: bool = True  # whether the backward pass runs it
 
     def slot(self, name):
         return next((each for each in self.slots if each.name == name), None)
+
+
+def _leaf_of(variable):
+    return Leaf(variable.untyped_storage()._cdata, tuple(variable.shape), variable.dtype)
 
 
 class Recorder:
@@ -110,19 +126,21 @@ class Recorder:
     def add(self, node):
         position = len(self.nodes)
         self.index[node._sequence_nr()] = position
-        producers = []
-        for other, output in node.next_functions:
+        producers, leaves = [], {}
+        for edge, (other, output) in enumerate(node.next_functions):
             if other is None:
                 producers.append(None)
             elif type(other).__name__ == "AccumulateGrad":
-                self.leaves.add(other.variable.untyped_storage()._cdata)
+                leaves[edge] = _leaf_of(other.variable)
+                self.leaves.add(leaves[edge].storage)
                 producers.append("leaf")
             else:
                 known = self.index.get(other._sequence_nr())
                 producers.append("outside" if known is None else (known, output))
         made = node._input_metadata
         shape, dtype = (tuple(made[0].shape), made[0].dtype) if made else ((), None)
-        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype)
+        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype, leaves=leaves,
+                     outputs=tuple((tuple(each.shape), each.dtype) for each in made))
         hooked = hooked_by_others()
         for name in slots_of(node):
             if hooked:
@@ -165,7 +183,7 @@ class Recorder:
             stack.extend(other for other, _ in node.next_functions if other is not None)
         for each in self.nodes:
             if each.handle is None:
-                each.slots = []
+                each.slots, each.reached = [], False
 
     def tensor(self, slot):
         return saved(self.nodes[slot.node].handle, slot.name)
