@@ -16,6 +16,7 @@ from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
+VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
@@ -80,13 +81,13 @@ class Chooser:
             self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
         for group in [self.groups[key] for key in dropped]:
             group.mask = self.mask_of(group)
-            if needs.EXACT in group.needs or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
+            if group.needs & VALUES - {needs.VALUE} or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
                 for key in group.recipe.groups:
                     self.groups[key].exact = True
 
     def mask_of(self, group):
         """A sign that is computed again from rounded values may flip: policies that round keep it."""
-        if self.policy == "lossless" or needs.EXACT in group.needs:
+        if self.policy == "lossless" or group.needs & VALUES - {needs.VALUE}:
             return None
         reading = [slot for slot in group.slots if slot.need in (needs.SIGN, needs.RANGE)]
         wanted = {slot.need for slot in reading}
@@ -98,7 +99,7 @@ class Chooser:
         return mask
 
     def wants_values(self, group):
-        return bool(group.needs & {needs.VALUE, needs.EXACT}) and group.dtype in FLOATS
+        return bool(group.needs & VALUES) and group.dtype in FLOATS
 
     def recipe_of(self, group, dropped):
         names, groups = [], set()
@@ -275,14 +276,23 @@ class Chooser:
             bounds = {self.bounds(slot) for slot in slots}
             if len(bounds) == 1:
                 return [forms.Mask(bounds.pop())]
-        if any(slot.producer is None and not slot.name.startswith("result") for slot in slots):
+        made_apart = any(slot.producer is None and not slot.name.startswith("result") and slot.declared is None
+                         for slot in slots)
+        if made_apart or reading == {needs.MASK}:
             return [forms.TwoValued()]
-        narrow = self.policy != "lossless" and not group.exact and reading <= {needs.VALUE, needs.SIGN}
-        if narrow and (group.dtype == torch.float32 or self.policy in ("fp8", "fp10")):
-            return [forms.Narrow(self.policy), forms.Sparse()]
-        return [forms.Sparse()]
+        narrow = self.narrow_format(group, reading)
+        return ([forms.Narrow(narrow)] if narrow else []) + [forms.Sparse()]
+
+    def narrow_format(self, group, reading):
+        """The format to which the values may be rounded, or None if not at all."""
+        if self.policy == "lossless" or group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
+            return None
+        values = "fp16" if needs.FINE in reading and self.policy in ("fp8", "fp10") else self.policy
+        return values if group.dtype == torch.float32 or values in ("fp8", "fp10") else None
 
     def bounds(self, slot):
+        if slot.declared is not None:
+            return slot.declared.bounds
         node = self.nodes[slot.node]
         return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
 

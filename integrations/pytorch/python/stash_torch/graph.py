@@ -11,7 +11,8 @@ from .graph_recipes import recipes_of
 from .graph_storages import Storages, append, tensors
 from .values import elements_of, gradient_sharing, is_view, is_whole_view, sources_of
 
-WORDS = {needs.SIGN: "sign", needs.RANGE: "range", needs.VALUE: "value", needs.EXACT: "exact_value"}
+WORDS = {needs.SIGN: "sign", needs.RANGE: "range", needs.VALUE: "value", needs.FINE: "fine_value", needs.EXACT: "exact_value",
+         needs.MASK: "exact_value"}  # where it turned out to be no mask
 
 
 def graph_of(plan, name="recorded step"):

@@ -17,6 +17,7 @@ from .planner import save
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder
+from .trials import Trials
 
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
@@ -39,6 +40,7 @@ class Session(contextlib.ContextDecorator):
         self.counts = collections.Counter()
         self.measures = True  # steps, and fits plans to their memory; else all is kept in as few bytes as can be
         self._hook, self.measure = None, Measure(self)
+        self.trials = Trials(self._tried)
         self._forget()
         self.looking = 0  # steps that will still be recorded to find a new plan
         self.missed, self.patience = 0, 1
@@ -102,7 +104,7 @@ class Session(contextlib.ContextDecorator):
 
     def _begin(self):
         if not self.plans or self.looking:
-            self.recorder = Recorder()
+            self.recorder = Recorder(self.trials)
         else:
             self.replay, self.active = Replay(self), self.plans[0]
         self.measure.begin()
@@ -111,6 +113,15 @@ class Session(contextlib.ContextDecorator):
         self.recorder.add(node)
         recorder = self.recorder
         node.register_prehook(lambda gradients: self._backward(recorder))
+        self.trials.watch(node)
+
+    def _tried(self, entry):
+        """Plans know something else of this (node class, slot): the next steps of their kind are recorded again."""
+        before = len(self.plans)
+        self.plans = [plan for plan in self.plans if not any(
+            node.name == entry[0] and node.slot(entry[1]) is not None for node in plan.nodes)]
+        if len(self.plans) < before:
+            self.looking = max(1, self.looking)
 
     def _follow(self, node):
         if not (self._goes_on(node, self.active) or self._goes_on_elsewhere(node)):
@@ -162,7 +173,7 @@ class Session(contextlib.ContextDecorator):
 
     def _deviate(self, node):
         if not self.replay.touched:  # nothing is lost: this step can be recorded
-            self.recorder, self.replay = Recorder(), None
+            self.recorder, self.replay = Recorder(self.trials), None
             for each in [*self.untouched, node]:
                 self._observe(each)
             self.untouched = []

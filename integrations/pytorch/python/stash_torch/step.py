@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import needs
+from . import needs, registered
 
 PREFIX = "_saved_"
 _slots = {}
@@ -16,18 +16,25 @@ _slots = {}
 
 def saved(node, name):
     """What a node keeps under this name: a tensor, or a number, tuple or text."""
-    return getattr(node, PREFIX + name)
+    position = registered.position_of(name)
+    return getattr(node, PREFIX + name) if position is None else node.saved_tensors[position]
+
+
+def raw_slot(node, name):
+    """The slot itself, on which hooks are registered."""
+    position = registered.position_of(name)
+    return getattr(node, "_raw_saved_" + name) if position is None else node._raw_saved_tensors[position]
 
 
 def slots_of(node):
-    """Names of the slots of a node's class that hold one tensor each."""
+    """Names of the slots of a node that hold one tensor each."""
     kind = type(node)
     names = _slots.get(kind)
     if names is None:
-        # What has no raw twin is a number. A custom function has one for all that it saves ("tensors"): its own affair.
+        # What has no raw twin is a number. A custom function has one for all that it saves ("tensors").
         names = _slots[kind] = tuple(each[len("_raw_saved_"):] for each in dir(kind)
                                      if each.startswith("_raw_saved_") and hasattr(kind, PREFIX + each[len("_raw_saved_"):]))
-    return names
+    return names or tuple(registered.slots_of(node))
 
 
 def hooked_by_others():
@@ -84,6 +91,7 @@ class Slot:
     producer: tuple  # (node, output) that made the value, or None
     tracked: bool  # whether autograd knows where it came from
     need: str = needs.EXACT  # of its reader; known once storages are grouped
+    declared: registered.Declared = None  # what the user said of it
 
 
 @dataclass(frozen=True)
@@ -117,8 +125,8 @@ def _leaf_of(variable):
 
 
 class Recorder:
-    def __init__(self):
-        self.nodes = []
+    def __init__(self, trials):
+        self.nodes, self.trials = [], trials
         self.index = {}  # autograd's number of a node -> ours
         self.leaves = set()  # storages of parameters
         self.of_others = 0  # slots that hooks of somebody else have
@@ -148,7 +156,9 @@ class Recorder:
                 continue
             tensor = saved(node, name)
             if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
-                entry.slots.append(self._slot(position, name, tensor))
+                slot = self._slot(position, name, tensor)
+                slot.declared = self.trials.declared_of(node, name)
+                entry.slots.append(slot)
         self.nodes.append(entry)
 
     def _slot(self, position, name, tensor):
