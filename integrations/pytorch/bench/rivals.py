@@ -134,8 +134,8 @@ def main():
     rows = []
     for name in arguments.networks:
         rows += measure(name, [each for each in arguments.rivals.split(",") if each], arguments.batch, arguments.repeats)
-    if arguments.json:
-        record.write(arguments.json, rows)
+        if arguments.json:  # after each network: compiling takes long, and may be interrupted
+            record.write(arguments.json, rows)
 
 
 if __name__ == "__main__":
