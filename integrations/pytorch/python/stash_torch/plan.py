@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import needs
+from . import forms, needs
 
 # Nodes between two readers that share one loaded storage, for lossless plans and for those that round. Sharing saves time
 # and holds one more map, which is much of the peak where maps are kept in few bits.
@@ -180,6 +180,8 @@ def schedule(plan):
             hollow, mask = slot.need == needs.SHAPE, group.mask is not None and slot.need in (needs.SIGN, needs.RANGE)
             if hollow or group.form is not None or group.recipe is not None:
                 shared = keep.get((slot.node, slot.name), frozenset())
+                if isinstance(group.form, forms.WindowIndex) and not hollow:
+                    work[slot.node].settings = group.form.settings
                 work[slot.node].slots += (SlotWork(slot, group.key, hollow, mask, _bounds(group, hollow, mask), shared),)
     for group in plan.groups.values():
         if group.recipe is not None:

@@ -7,7 +7,7 @@ import logging
 
 import torch
 
-from . import checks
+from . import checks, library
 from .choose import Chooser
 from .fit import Fit, budget_bytes
 from .measure import Measure
@@ -22,6 +22,7 @@ from .trials import Trials
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
 MOST_PLANS = 16
+MOST_NODES = 20_000  # of a step: a program that builds graphs and never walks them does not fill memory with records
 TRIES = 4  # steps to record after a deviation
 
 
@@ -50,23 +51,32 @@ class Session(contextlib.ContextDecorator):
     def __enter__(self):
         if self._hook is not None:
             raise RuntimeError("compress: expected a session that is not entered, got one that is")
-        self.disabled = checks.disabled()
+        self.disabled, self.ending = checks.disabled(), False
         self._hook = observer(self._created)
         self._hook.__enter__()
         self.measure.enter()
         return self
 
     def __exit__(self, *what):
-        self.measure.check_thread()
         hook, self._hook = self._hook, None
-        hook.__exit__(*what)
+        self.ending = False
+        if self.measure.is_own_thread():  # else it has ended, and its hooks with it
+            hook.__exit__(*what)
         self.measure.exit()
         self._forget()
+        if what[0] is None:
+            library.check_reports()
 
     def close(self):
-        """Ends what enable() began. Slots that hold entries stay readable."""
-        if self._hook is not None:
+        """Ends what enable() began. Slots that hold entries stay readable. In another thread than that of enable(): from now
+        on nothing more is done for the steps of that thread, and it ends the measuring when it next calls a module or an
+        optimizer. If it has ended, the session ends at once."""
+        if self._hook is None:
+            return
+        if self.measure.is_own_thread() or not self.measure.thread.is_alive():
             self.__exit__(None, None, None)
+        else:
+            self.ending = True
 
     # ---- one forward pass after the other
 
@@ -79,7 +89,7 @@ class Session(contextlib.ContextDecorator):
 
     def _created(self, node):
         if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling() or torch.jit.is_tracing()
-                or torch._C._current_graph_task_id() != -1):
+                or torch._C._current_graph_task_id() != -1 or self.ending):
             return
         if self.begun:  # the forward pass before this one has been read
             self.measure.spoil()
@@ -110,6 +120,10 @@ class Session(contextlib.ContextDecorator):
         self.measure.begin()
 
     def _observe(self, node):
+        if len(self.recorder.nodes) == MOST_NODES:
+            self.counts["forward passes without end"] += 1
+            self.raw, self.recorder = True, None
+            return self._watch(node)
         self.recorder.add(node)
         recorder = self.recorder
         node.register_prehook(lambda gradients: self._backward(recorder))
@@ -182,6 +196,7 @@ class Session(contextlib.ContextDecorator):
 
     def _leave_raw(self, node):
         self.counts["deviations"] += 1
+        self.replay.let_go()
         log.info("step deviates from its plan at node %d (%s)", self.position, type(node).__name__)
         self.raw = True
         self._watch(node)
@@ -225,8 +240,11 @@ class Session(contextlib.ContextDecorator):
                      for each in [*model.parameters(), *model.buffers()]}
         try:
             with torch.no_grad():
+                library.check_reports()
                 recorder.attach(torch._C._current_autograd_node())
                 plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
+            with contextlib.suppress(library.Error):  # forms have been judged by what they gave back
+                library.check_reports()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
             self.counts["steps that could not be planned"] += 1
             log.warning("this step was not planned, and runs as without Stash", exc_info=True)

@@ -84,6 +84,10 @@ class Watch:
         """Asks when the storage of this tensor goes: it lives at the moment at hand."""
         self.seen.append((key, tensor.untyped_storage().data_ptr(), len(self.moments) - 1))
 
+    def abandon(self):
+        """Once the thread has ended in which the watch began: its profiler has ended with it."""
+        self._one.release()
+
     def stop(self, without):
         """The step's Timeline."""
         profile, self.profile = self.profile, None
