@@ -103,7 +103,7 @@ def failing_block(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name, policy", [("small_vgg", "lossless"), *(pytest.param(*each, marks=pytest.mark.slow) for each in (
-    ("small_vgg", "fp8"), ("unet_silu", "lossless"), ("transformer_gelu", "fp8")))])
+    ("small_vgg", "fp8"), ("unet_silu", "lossless"), ("transformer_swiglu", "fp8")))])
 def test_every_allocation_of_ours_may_fail(failing_block, name, policy):
     text = FAILURES.format(tests=str(TESTS), bench=str(TESTS.parent / "bench"), name=name, policy=policy)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LD_PRELOAD": str(failing_block)}
