@@ -47,7 +47,7 @@ class Run:
         there = torch.cuda.is_available()
         packed = record.ROOT / "commit"
         found = {"format": "stash.gpu_pytorch", "complete": self.complete, "torch": torch.__version__,
-                 "commit": packed.read_text(encoding="utf-8").strip() if packed.is_file() else record.commit(),
+                 "commit": packed.read_text(encoding="utf-8").strip() if packed.is_file() else record.COMMIT,
                  "processor": record.processor(), "device": torch.cuda.get_device_name() if there else None, "rows": self.rows}
         new = Path(f"{self.path}.new")
         new.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
