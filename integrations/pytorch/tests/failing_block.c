@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lets one allocation of a tensor fail, preloaded by test_robust.py. PyTorch allocates tensors of the CPU by posix_memalign.
-   Only what Stash asks for counts: some kernels of libraries that PyTorch uses end the process. */
+/* Lets one allocation of a tensor fail, preloaded by test_robust.py. PyTorch allocates tensors of the CPU by
+   posix_memalign. Only what Stash asks for counts: some kernels of libraries that PyTorch uses end the
+   process. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,6 +34,7 @@ void is_ours(int value) {
 int posix_memalign(void** block, size_t alignment, size_t size) {
   static int (*real)(void**, size_t, size_t);
   if (!real) real = (int (*)(void**, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
-  if (atomic_load(&counting) && atomic_load(&inside) && atomic_fetch_add(&seen, 1) == atomic_load(&chosen)) return ENOMEM;
+  if (atomic_load(&counting) && atomic_load(&inside) && atomic_fetch_add(&seen, 1) == atomic_load(&chosen))
+    return ENOMEM;
   return real(block, alignment, size);
 }
