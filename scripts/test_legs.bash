@@ -302,7 +302,7 @@ torch211() {
 pytorch_build() {
   scripts/install_torch --pytest
   cmake --preset ci
-  cmake --build --preset ci --parallel "$jobs" --target stash_torch
+  cmake --build --preset ci --parallel "$jobs" --target stash_torch stash_torch_emulated stash_cli
 }
 
 # pytorch_tests VENV PYTEST ARGUMENT...

@@ -71,6 +71,29 @@ class GpuCheck(unittest.TestCase):
     def results(self, record):
         return {step["name"]: step["result"] for step in record["steps"]}
 
+    def test_pytorch_is_packed(self):
+        script = load_script()
+        package = self.path / "build" / "integrations" / "pytorch" / "stash_torch"
+        package.mkdir(parents=True)
+        (package / "libstash.so").write_bytes(b"0" * 1000)
+        (package / "__init__.py").write_text("")
+        to = self.path / "packed"
+        size = script.gpu_pytorch.pack(self.path / "build", to)
+        self.assertLess(1000, size)
+        for path in script.gpu_pytorch.CARRIED:
+            self.assertTrue((to / path).is_file(), path)
+        self.assertTrue(os.access(to / "gpu_pytorch", os.X_OK))
+        script.gpu_pytorch.MOST_BYTES = size - 1
+        with self.assertRaisesRegex(SystemExit, "expected at most"):
+            script.gpu_pytorch.pack(self.path / "build", to)
+        with self.assertRaisesRegex(SystemExit, "expected a build of the target stash_torch"):
+            script.gpu_pytorch.pack(self.path / "nothing", to)
+
+    def test_pytorch_takes_no_prebuilt_programs(self):
+        done, _ = self.run_script("--pytorch")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--pytorch: expected no --prebuilt", done.stderr)
+
     def test_with_a_gpu(self):
         self.gpu_programs(0)
         tools = self.path / "tools"

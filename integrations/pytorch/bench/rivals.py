@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Peak memory and time of a training step on the CPU: plain, with what PyTorch itself offers to save memory, and with
+"""Peak memory and time of a training step: plain, with what PyTorch itself offers to save memory, and with
 stash_torch; each of PyTorch's ways also against Stash with its peak as the budget.
 
     PYTHONPATH=build/ci/integrations/pytorch python3 integrations/pytorch/bench/rivals.py [--json FILE] [NETWORK...]
 
 checkpoint: torch.utils.checkpoint around each block. compile N: torch.compile with activation_memory_budget N (needs a C++
-compiler; the first steps take minutes). Time is of the processor, with one thread, so that other work on the machine counts
-little; ways are interleaved.
+compiler; the first steps take minutes). save_on_cpu: torch.autograd.graph.save_on_cpu(pin_memory=True), on a GPU. On the CPU
+time is of the processor, with one thread, so that other work on the machine counts little; ways are interleaved.
 """
 
 import argparse
+import contextlib
 import copy
 import json
 import statistics
@@ -60,6 +61,8 @@ class Way:
     def __init__(self, name, network, data, policy=None, budget=None):
         self.name, self.policy = name, policy
         self.x, self.target = data
+        self.device = self.x.device.type
+        network = network.to(self.x.device)
         self.session = stash_torch.compress(network, policy, budget) if policy else None
         self.optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
         self.network = network
@@ -73,7 +76,7 @@ class Way:
             self.network = torch.compile(network)
         for _ in range(memory.WARM_UP):
             self.step()
-        self.peak = memory.peak_of(self.step)[0]
+        self.peak = memory.peak_of(self.step, self.device)[0]
         self.seconds = []
 
     def step(self):
@@ -84,21 +87,24 @@ class Way:
 
     def _step(self):
         self.optimizer.zero_grad(set_to_none=False)
-        loss = functional.cross_entropy(self.network(self.x), self.target)
+        saving = torch.autograd.graph.save_on_cpu(pin_memory=True) if self.name == "save_on_cpu" else contextlib.nullcontext()
+        with saving:
+            loss = functional.cross_entropy(self.network(self.x), self.target)
         loss.backward()
         self.optimizer.step()
         return loss.item()
 
     def timed(self):
-        begin = time.process_time()
-        self.step()
-        self.seconds.append(time.process_time() - begin)
+        clock = time.process_time if self.device == "cpu" else time.perf_counter
+        begin = clock()
+        self.step()  # reads the loss, so it waits for a device
+        self.seconds.append(clock() - begin)
 
 
-def measure(name, rivals, count, repeats):
+def measure(name, rivals, count, repeats, device="cpu"):
     torch.manual_seed(0)
     network, side = models.build(name)
-    data = models.batch(count, side)
+    data = [each.to(device) for each in models.batch(count, side)]
     ways = [Way("plain", copy.deepcopy(network), data)]
     ways += [Way(f"Stash {policy}", copy.deepcopy(network), data, policy) for policy in POLICIES]
     for rival in rivals:
@@ -118,6 +124,8 @@ def measure(name, rivals, count, repeats):
         ratio = statistics.median(ours / plain for ours, plain in zip(way.seconds, ways[0].seconds))
         rows.append({"network": name, "batch": count, "way": way.name, "peak_bytes": way.peak,
                      "times_less": round(ways[0].peak / way.peak, 3), "step_time_over_plain": round(ratio, 3)})
+        if device != "cpu":
+            rows[-1]["milliseconds"] = round(1000 * statistics.median(way.seconds), 3)
         print(json.dumps(rows[-1]), flush=True)
     return rows
 
@@ -134,8 +142,8 @@ def main():
     rows = []
     for name in arguments.networks:
         rows += measure(name, [each for each in arguments.rivals.split(",") if each], arguments.batch, arguments.repeats)
-    if arguments.json:
-        record.write(arguments.json, rows)
+        if arguments.json:  # after each network: compiling takes long, and may be interrupted
+            record.write(arguments.json, rows)
 
 
 if __name__ == "__main__":

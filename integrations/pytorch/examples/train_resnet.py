@@ -7,8 +7,6 @@
 
 import argparse
 import contextlib
-import gzip
-import struct
 import sys
 import time
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch import nn
 import stash_torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+import fashion  # noqa: E402
 import memory  # noqa: E402
 
 
@@ -47,13 +46,6 @@ def resnet18(width=16, classes=10):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
-def read_idx(path):
-    with gzip.open(path, "rb") as file:
-        _, rank = struct.unpack(">HxB", file.read(4))
-        shape = struct.unpack(f">{rank}I", file.read(4 * rank))
-        return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).reshape(shape)
-
-
 def load(folder, steps, batch):
     """Batches of Fashion-MNIST, or of generated images: each class is a pattern with noise."""
     count = steps * batch
@@ -63,8 +55,7 @@ def load(folder, steps, batch):
         labels = torch.randint(0, 10, (count,), generator=generator)
         images = patterns[labels] + torch.randn(count, 1, 28, 28, generator=generator)
     else:
-        images = read_idx(folder / "train-images-idx3-ubyte.gz")[:, None].float() / 127.5 - 1
-        labels = read_idx(folder / "train-labels-idx1-ubyte.gz").long()
+        images, labels = fashion.images(folder)
         chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(7))[:count]
         images, labels = images[chosen], labels[chosen]
     return list(zip(images.split(batch), labels.split(batch)))

@@ -35,6 +35,10 @@ def padded(network, x, step):
     return functional.silu(functional.pad(network.first(x), (1, 1, 1, 1), value=0.0 if step < 3 else 1.0))
 
 
+def pooled_otherwise(network, x, step):
+    return functional.max_pool2d(network.first(x), *((2, 2) if step < 3 else (3, 2, 1)))
+
+
 def frozen(network, x, step):
     if step == 3:
         network.eval()
@@ -81,7 +85,7 @@ def gradients_of(network, used, x, session=None):
 
 
 @pytest.mark.parametrize("used, norm", [
-    (moving_window, None), (clipped, None), (cast, None), (padded, None), (frozen, nn.BatchNorm2d(8)),
+    (moving_window, None), (clipped, None), (cast, None), (padded, None), (pooled_otherwise, None), (frozen, nn.BatchNorm2d(8)),
     (bias_set, frozen_bias(nn.BatchNorm2d(8))), (bias_set, frozen_bias(nn.GroupNorm(2, 8))),
     (weight_set, nn.BatchNorm2d(8)), (written_without_gradients, nn.BatchNorm2d(8))])
 def test_what_changes_is_noticed(used, norm):

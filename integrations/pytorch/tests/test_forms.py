@@ -153,7 +153,7 @@ def test_pooling_of_volumes_keeps_a_few_bits_an_index():
 def test_an_index_outside_its_window_is_refused():
     window = library.api.PoolWindow(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, kernel_d=1,
                                     layout=library.api.LAYOUT_CHANNELS_FIRST)
-    form = forms.WindowIndex((1, 1, 2, 2), (1, 1, 4, 4), window)
+    form = forms.WindowIndex((1, 1, 2, 2), (1, 1, 4, 4), window, {})
     right = torch.tensor([0, 3, 12, 15])
     assert torch.equal(right, there_and_back(form, right))
     for wrong in ([2, 3, 12, 15], [0, 3, 12, 16], [-1, 3, 12, 15]):

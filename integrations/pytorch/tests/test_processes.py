@@ -2,6 +2,7 @@
 """Several ranks, threads, compiled parts, and what is left after a long run."""
 
 import contextlib
+import faulthandler
 import gc
 import os
 import threading
@@ -35,6 +36,7 @@ def whole(tensor):
 
 
 def ranks(rank, count, file, build, results):
+    faulthandler.enable()  # a rank that is aborted says where: the parent only tells the signal
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=count)
@@ -55,8 +57,12 @@ def ranks(rank, count, file, build, results):
             session.close()
             assert session.counts["steps"] == 3 and session.plans[0].after < session.plans[0].before
         found.append([whole(each) for each in network.state_dict().values()])
+        del network, optimizer, session
     assert all(torch.equal(a, b) for a, b in zip(*found))
     results.put((rank, sum(each.double().sum().item() for each in found[1][:4])))
+    # No rank takes its sockets down while another is still in a collective, and none ends with works that threads of gloo hold.
+    gc.collect()
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

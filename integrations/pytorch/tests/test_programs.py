@@ -5,7 +5,6 @@ import contextlib
 import copy
 import gc
 import pickle
-import threading
 
 import pytest
 import torch
@@ -343,23 +342,6 @@ def test_what_is_tried_at_first_is_tried_apart(around):
         session = stash_torch.enable(models.UNet())
         session.close()
     assert not session.disabled
-
-
-def test_a_session_is_not_closed_in_another_thread():
-    found = []
-
-    def close():
-        try:
-            session.close()
-        except RuntimeError as error:
-            found.append(str(error))
-
-    session = stash_torch.enable(models.UNet())
-    thread = threading.Thread(target=close)
-    thread.start()
-    thread.join()
-    assert found == ["close: expected the thread in which the session was entered, got another"]
-    session.close()
 
 
 def test_a_graph_from_before_the_session_is_left_alone():

@@ -20,10 +20,11 @@ if _missing:
                       + ", ".join(_missing))
 
 from .fit import BudgetError  # noqa: E402
+from .registered import register_need  # noqa: E402
 from .session import Session  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["BudgetError", "Session", "compress", "enable"]
+__all__ = ["BudgetError", "Session", "compress", "enable", "register_need"]
 
 
 def compress(model, policy="lossless", budget=None):

@@ -16,6 +16,7 @@ from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
+VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
 MOST_OPS = 6  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
@@ -29,7 +30,8 @@ class Chooser:
     def __init__(self, recorder, protected, policy, disabled):
         self.recorder, self.policy, self.disabled = recorder, policy, disabled
         self.nodes = recorder.nodes
-        self.grouping = Grouping(self.nodes, protected | recorder.leaves, disabled)
+        self.protected = frozenset(protected | recorder.leaves)
+        self.grouping = Grouping(self.nodes, self.protected, disabled)
         self.groups = self.grouping.groups
         self.fixed = {}  # node -> settings found by trial
         self.refused = set()  # groups whose recipe did not give the saved bits
@@ -40,7 +42,11 @@ class Chooser:
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
-        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes())
+        for group in self.groups.values():
+            if self.wants_values(group):
+                row = self.recorded(group)
+                group.density = torch.count_nonzero(row).item() / row.numel()
+        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected)
         for node in self.nodes:
             node.handle = None
         return plan
@@ -75,13 +81,13 @@ class Chooser:
             self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
         for group in [self.groups[key] for key in dropped]:
             group.mask = self.mask_of(group)
-            if needs.EXACT in group.needs or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
+            if group.needs & VALUES - {needs.VALUE} or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
                 for key in group.recipe.groups:
                     self.groups[key].exact = True
 
     def mask_of(self, group):
         """A sign that is computed again from rounded values may flip: policies that round keep it."""
-        if self.policy == "lossless" or needs.EXACT in group.needs:
+        if self.policy == "lossless" or group.needs & VALUES - {needs.VALUE}:
             return None
         reading = [slot for slot in group.slots if slot.need in (needs.SIGN, needs.RANGE)]
         wanted = {slot.need for slot in reading}
@@ -93,7 +99,7 @@ class Chooser:
         return mask
 
     def wants_values(self, group):
-        return bool(group.needs & {needs.VALUE, needs.EXACT}) and group.dtype in FLOATS
+        return bool(group.needs & VALUES) and group.dtype in FLOATS
 
     def recipe_of(self, group, dropped):
         names, groups = [], set()
@@ -193,7 +199,8 @@ class Chooser:
         for _ in self.trials(group.recipe):
             begin = _now(saved.device)
             try:
-                computed = evaluate(group.recipe.call, self.run, self.recorded, self.held)
+                computed = evaluate(group.recipe.call, self.run, lambda source: self.recorded(self.groups[source.group]),
+                                    self.held)
             except RuntimeError:  # this setting does not fit the shapes
                 continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
@@ -224,8 +231,8 @@ class Chooser:
     def run(self, node, inputs, settings):
         return OPS[self.nodes[node].name].run(inputs, settings)
 
-    def recorded(self, source):
-        return forms.row_of(self.recorder.tensor(self.groups[source.group].slots[0]))
+    def recorded(self, group):
+        return forms.row_of(self.recorder.tensor(group.slots[0]))
 
     def held(self, each):
         return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
@@ -233,7 +240,7 @@ class Chooser:
     # ---- forms
 
     def choose_form(self, group):
-        row = forms.row_of(self.recorder.tensor(group.slots[0]))
+        row = self.recorded(group)
         reading = group.needs - {needs.SHAPE}
         if not reading:
             group.kept_bytes = 0
@@ -269,14 +276,23 @@ class Chooser:
             bounds = {self.bounds(slot) for slot in slots}
             if len(bounds) == 1:
                 return [forms.Mask(bounds.pop())]
-        if any(slot.producer is None and not slot.name.startswith("result") for slot in slots):
+        made_apart = any(slot.producer is None and not slot.name.startswith("result") and slot.declared is None
+                         for slot in slots)
+        if made_apart or reading == {needs.MASK}:
             return [forms.TwoValued()]
-        narrow = self.policy != "lossless" and not group.exact and reading <= {needs.VALUE, needs.SIGN}
-        if narrow and (group.dtype == torch.float32 or self.policy in ("fp8", "fp10")):
-            return [forms.Narrow(self.policy), forms.Sparse()]
-        return [forms.Sparse()]
+        narrow = self.narrow_format(group, reading)
+        return ([forms.Narrow(narrow)] if narrow else []) + [forms.Sparse()]
+
+    def narrow_format(self, group, reading):
+        """The format to which the values may be rounded, or None if not at all."""
+        if self.policy == "lossless" or group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
+            return None
+        values = "fp16" if needs.FINE in reading and self.policy in ("fp8", "fp10") else self.policy
+        return values if group.dtype == torch.float32 or values in ("fp8", "fp10") else None
 
     def bounds(self, slot):
+        if slot.declared is not None:
+            return slot.declared.bounds
         node = self.nodes[slot.node]
         return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
 

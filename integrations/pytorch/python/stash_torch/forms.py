@@ -138,14 +138,13 @@ class TwoValued(Form):
 class WindowIndex(Form):
     """2, 4 or 8 bits for the int64 position that max pooling saves: which tap of its window it is.
 
-    y, x: shapes in memory order. A position that is in no tap of its window is refused, so what loads is what was stored
-    even if a later step pools in another way.
+    y, x: shapes in memory order. settings: what the node keeps of its windows; a step with others deviates.
     """
 
     name = "window_index"
 
-    def __init__(self, y, x, window):
-        self.y, self.x, self.window = y, x, window
+    def __init__(self, y, x, window, settings):
+        self.y, self.x, self.window, self.settings = y, x, window, settings
         self.how = library.encoding("window_index", window.kernel_d * window.kernel_h * window.kernel_w)
 
     def store(self, row):

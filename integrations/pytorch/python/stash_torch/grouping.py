@@ -41,6 +41,8 @@ class Grouping:
             return True
         if slot.dtype not in FLOATS and slot.dtype != torch.bool:
             return False
+        if slot.declared is not None and slot.producer is None:
+            return True
         factor = self.nodes[slot.node].name == "MulBackward0" and slot.name == "other" and not slot.tracked
         return factor or self.is_made_here(slot)
 
@@ -62,7 +64,8 @@ class Grouping:
         base = next((slot for slot in slots if slot.offset == 0 and _elements(slot.shape) * size == slot.bytes
                      and _dense(slot)), None)
         for slot in slots:
-            slot.need = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
+            known = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
+            slot.need = slot.declared.need if slot.declared is not None else known
         return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
                      frozenset(slot.need for slot in slots), kept_bytes=first.bytes)
 

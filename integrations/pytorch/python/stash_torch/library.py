@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of libstash on torch's tensors. All memory is torch's, so that its statistics count it."""
 
+import contextlib
 import ctypes
 import functools
+import threading
 
 import torch
 
@@ -44,32 +46,54 @@ def largest_value(name):
     raise ValueError(f"largest_value: name: expected a value format, got {name!r}")
 
 
+def on_device(tensor):
+    """Whether kernels of a device work on this tensor."""
+    return tensor.device.type == "cuda"
+
+
 def _context(tensor):
-    if tensor.device.type == "cpu":
+    if not on_device(tensor):
         return None
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    return api.ExecutionContext(space=api.SPACE_DEVICE, stream=stream)
+    return api.ExecutionContext(space=api.SPACE_DEVICE, stream=_stream(tensor))
+
+
+def _stream(tensor):
+    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.device.type == "cuda" else None
+
+
+def _current(tensor):
+    """Calls on a device are of the one that is current in the thread."""
+    return torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else contextlib.nullcontext()
 
 
 def _dense(tensor):
     """The view of a tensor of any shape whose elements lie without gaps, as one row."""
-    space = api.SPACE_HOST if tensor.device.type == "cpu" else api.SPACE_DEVICE
+    space = api.SPACE_DEVICE if on_device(tensor) else api.SPACE_HOST
     view = api.TensorView(data=tensor.data_ptr(), type=TYPES[tensor.dtype], space=space, rank=1)
     view.dims[0] = tensor.numel()
     return view
-
-
-def exact_bytes(how, tensor):
-    """Bytes that encoding these values takes. Reads them once; on the CPU only."""
-    size = ctypes.c_size_t()
-    api.encoded_bytes_exact(how, _dense(tensor), _context(tensor), size)
-    return size.value
 
 
 def bound_bytes(how, dtype, elements):
     size = ctypes.c_size_t()
     api.encoded_bytes_bound(how, TYPES[dtype], elements, size)
     return size.value
+
+
+def exact_bytes(how, tensor):
+    """Bytes that encoding these values takes. Reads them once. Waits for the device."""
+    if not on_device(tensor):
+        size = ctypes.c_size_t()
+        api.encoded_bytes_exact(how, _dense(tensor), None, size)
+        return size.value
+    query, size = ctypes.POINTER(api.SizeQuery)(), api.StoredSize()
+    with _current(tensor):
+        api.size_query_count(how, _dense(tensor), report_of(tensor), _context(tensor), query)
+        try:
+            api.size_query_wait(query, size)
+        finally:
+            api.size_query_destroy(query)
+    return size.bytes
 
 
 def _encoded(buffer, report):
@@ -79,7 +103,7 @@ def _encoded(buffer, report):
 def _tensor(how, dtype, dims, buffer, report):
     """What an encoded tensor's readers take. It keeps alive what it points to."""
     tensor = api.EncodedTensor(encoding=ctypes.pointer(how), type=dtype, rank=len(dims),
-                               bytes=ctypes.pointer(_encoded(buffer, ctypes.pointer(report))))
+                               bytes=ctypes.pointer(_encoded(buffer, report)))
     tensor.dims[:len(dims)] = dims
     return tensor
 
@@ -87,9 +111,10 @@ def _tensor(how, dtype, dims, buffer, report):
 def encode(how, tensor, size):
     """`size` bytes that hold the elements of `tensor` in memory order; raises Error if they are too few."""
     buffer = torch.empty(size, dtype=torch.uint8, device=tensor.device)
-    report = api.EncodeReport()
-    api.encode(how, _dense(tensor), _encoded(buffer, ctypes.pointer(report)), None, _context(tensor))
-    _check("encode", report)
+    report = report_of(tensor)
+    with _current(tensor):
+        api.encode(how, _dense(tensor), _encoded(buffer, report), None, _context(tensor))
+    _check("encode", tensor, report)
     return buffer
 
 
@@ -100,10 +125,11 @@ def encode_all(how, tensor):
 
 def decode(how, buffer, output):
     """Writes the elements into `output`, in memory order."""
-    report = api.EncodeReport()
-    stored = _tensor(how, TYPES[output.dtype], (output.numel(),), buffer, report)
-    api.decode(stored, _dense(output), None, _context(output))
-    _check("decode", report)
+    report = report_of(output)
+    with _current(output):
+        stored = _tensor(how, TYPES[output.dtype], (output.numel(),), buffer, report)
+        api.decode(stored, _dense(output), None, _context(output))
+    _check("decode", output, report)
     return output
 
 
@@ -119,22 +145,80 @@ def encode_window_index(flat, y, x, window, size):
     """`size` bytes for int64 positions of argmaxes; y and x are shapes in memory order. Raises Error if one is not in its
     window."""
     buffer = torch.empty(size, dtype=torch.uint8, device=flat.device)
-    report = api.EncodeReport()
-    encoded = _encoded(buffer, ctypes.pointer(report))
-    api.encode_window_index(_positions(flat), len(y), _shape(y), _shape(x), window, encoded, _context(flat))
-    _check("encode_window_index", report)
+    report = report_of(flat)
+    with _current(flat):
+        api.encode_window_index(_positions(flat), len(y), _shape(y), _shape(x), window, _encoded(buffer, report),
+                                _context(flat))
+    _check("encode_window_index", flat, report)
     return buffer
 
 
 def decode_window_index(buffer, y, x, window, flat):
-    report = api.EncodeReport()
+    report = report_of(flat)
     how = encoding("window_index", window.kernel_d * window.kernel_h * window.kernel_w)
-    index = _tensor(how, api.DTYPE_F32, y, buffer, report)
-    api.decode_window_index(index, _shape(x), window, _positions(flat), _context(flat))
-    _check("decode_window_index", report)
+    with _current(flat):
+        index = _tensor(how, api.DTYPE_F32, y, buffer, report)
+        api.decode_window_index(index, _shape(x), window, _positions(flat), _context(flat))
+    _check("decode_window_index", flat, report)
     return flat
 
 
-def _check(function, report):
-    if report.status:
-        raise Error(api.CORRUPT_DATA, f"{function}: report: expected status 0, got {report.status}")
+# ---- reports
+
+
+class _DeviceReports:
+    """Reports in the memory of a device, for the calls of one stream. Reading one would wait for the device; so they are read
+    together, when a session ends or begins to use what a recorded step has stored (check_reports)."""
+
+    COUNT, WORDS = 1024, ctypes.sizeof(api.EncodeReport) // 8
+
+    def __init__(self, device):
+        self.device, self.failed = device, torch.zeros((), dtype=torch.bool, device=device)
+        self._renew()
+
+    def _renew(self):
+        self.rows, self.used = torch.zeros((self.COUNT, self.WORDS), dtype=torch.int64, device=self.device), 0
+
+    def next(self):
+        if self.used == self.COUNT:
+            self._gather()
+        self.used += 1
+        return self.rows.data_ptr() + (self.used - 1) * self.WORDS * 8
+
+    def _gather(self):
+        self.failed |= (self.rows[:, 0] & 0xFFFFFFFF != 0).any()  # the status; the other half are flags
+        self._renew()
+
+    def check(self):
+        self._gather()
+        failed, self.failed = self.failed.item(), torch.zeros_like(self.failed)
+        return failed
+
+
+_device_reports, _lock = {}, threading.Lock()
+
+
+def report_of(tensor):
+    """A report for one call: a pointer to it, which keeps one on the host alive."""
+    if not on_device(tensor):
+        return ctypes.pointer(api.EncodeReport())
+    key = tensor.device, _stream(tensor)
+    with _lock:
+        reports = _device_reports.get(key)
+        if reports is None:
+            reports = _device_reports[key] = _DeviceReports(tensor.device)
+        return ctypes.cast(reports.next(), ctypes.POINTER(api.EncodeReport))
+
+
+def _check(function, tensor, report):
+    if not on_device(tensor) and report.contents.status:
+        raise Error(api.CORRUPT_DATA, f"{function}: report: expected status 0, got {report.contents.status}")
+
+
+def check_reports():
+    """Raises Error if a call on a device, of any thread, has stored or read something wrong since the last check. Waits for
+    the device."""
+    with _lock:
+        failed = [str(device) for (device, _), reports in _device_reports.items() if reports.check()]
+    if failed:
+        raise Error(api.CORRUPT_DATA, f"check_reports: reports on {', '.join(failed)}: expected status 0, got another")

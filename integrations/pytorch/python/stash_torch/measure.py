@@ -14,6 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from .fit import BudgetError
 from .watch import Watch
 
+MOST_MOMENTS = 50_000  # of one watch: all events of torch's profiler stay in memory until it ends
 SPOILED = 7  # steps for which one counts that was watched in vain
 
 
@@ -24,26 +25,34 @@ class Measure:
         self.entry = None  # what this step began with: the last module that was called before its first op, and shapes
 
     def enter(self):
-        self.thread = threading.get_ident()
+        self.thread = threading.current_thread()
         self.hooks = [register_optimizer_step_post_hook(self._updated),
                       register_module_forward_pre_hook(self._module_begins)]
 
-    def check_thread(self):
-        """Hooks and the profiler are of one thread. Nothing has been undone yet."""
-        if threading.get_ident() != self.thread:
-            raise RuntimeError("close: expected the thread in which the session was entered, got another")
+    def is_own_thread(self):
+        """Hooks and the profiler are of one thread."""
+        return threading.current_thread() is self.thread
 
     def exit(self):
         for each in self.hooks:
             each.remove()
-        self._stop()
+        if self.is_own_thread():
+            self._stop()
+        elif self.watch is not None:
+            watch, self.watch = self.watch, None
+            watch.abandon()
 
     def _is_between_steps(self):
-        return ((self.session.begun or self.session.position == 0) and threading.get_ident() == self.thread
+        return ((self.session.begun or self.session.position == 0) and self.is_own_thread()
                 and torch._C._current_graph_task_id() == -1)
 
     def _module_begins(self, module, inputs):
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._is_between_steps():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or self._ends():
+            return
+        if self.watch is not None and len(self.watch.moments) >= MOST_MOMENTS and self.is_own_thread():
+            self.watch.spoiled = True  # forward passes that no backward pass follows
+            self._stop()
+        if not self._is_between_steps():
             return
         if self.watch is not None and self.watch.moments:
             self._stop()
@@ -55,6 +64,13 @@ class Measure:
             raise BudgetError(refused.word())
         if self.watch is None and self.wanted():
             self.watch = Watch.begin(self._device())
+
+    def _ends(self):
+        """Whether another thread has closed the session; what was begun in this one ends here."""
+        if self.session.ending and self.is_own_thread() and torch._C._current_graph_task_id() == -1:
+            self.session.close()
+            return True
+        return self.session.ending
 
     def _device(self):
         parameters = (each for model in self.session.models for each in model.parameters())
@@ -104,6 +120,8 @@ class Measure:
 
     def _updated(self, *_):
         """An optimizer has done a step, in whatever thread."""
+        if self._ends():
+            return
         if self.watch is not None and self.session.begun and self._is_between_steps():
             self._stop(updated=True)
 

@@ -10,7 +10,9 @@ SHAPE = "shape"  # only the tensor's shape, strides and type are read
 SIGN = "sign"  # only whether !(t <= 0)
 RANGE = "range"  # only whether lower < t < upper
 VALUE = "value"  # the values; a small rounding error is an error of the gradient of the same size
+FINE = "fine"  # the values; they may be rounded to 16 bits
 EXACT = "exact"  # the values; a rounding error may become a large error of the gradient
+MASK = "mask"  # the values, which are zeros and one other value
 
 SHAPES = {
     ("AdaptiveAvgPool2DBackward0", "self"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import needs
+from . import forms, needs
 
 # Nodes between two readers that share one loaded storage, for lossless plans and for those that round. Sharing saves time
 # and holds one more map, which is much of the peak where maps are kept in few bits.
@@ -27,6 +27,7 @@ class Group:
     recipe: object = None
     kept_bytes: int = 0
     reason: str = ""  # why it stays raw
+    density: float = 1.0  # share of its values that are not zero, in the recorded step
     seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
     exact: bool = False  # a recomputed tensor with exact needs starts here
     mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
@@ -119,12 +120,23 @@ class Plan:
     policy: str
     disabled: frozenset  # entries of the needs that this release of torch does not honour
     before: int  # bytes that the step saved
+    protected: frozenset = frozenset()  # storages of parameters and buffers, as the slots name them
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
         self.fit = None  # fit.Fit, once a session has learned the plan
+        self.sizes = None  # what the planner says of the step, once somebody has asked (planner.py)
         self.count()
         self.work = schedule(self)
+
+    def chosen(self, group):
+        """Form and recipe of a group, as they were before the plan was fitted to a peak."""
+        return self.fit.chosen[group.key][:2] if self.fit is not None else (group.form, group.recipe)
+
+    def seconds_of(self, stage, node):
+        """What an op took in the recorded step; None if that was not measured."""
+        plain = self.fit.plain if self.fit is not None else None
+        return plain.seconds_of((stage, node)) if plain is not None else None
 
     def count(self):
         self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
@@ -168,6 +180,8 @@ def schedule(plan):
             hollow, mask = slot.need == needs.SHAPE, group.mask is not None and slot.need in (needs.SIGN, needs.RANGE)
             if hollow or group.form is not None or group.recipe is not None:
                 shared = keep.get((slot.node, slot.name), frozenset())
+                if isinstance(group.form, forms.WindowIndex) and not hollow:
+                    work[slot.node].settings = group.form.settings
                 work[slot.node].slots += (SlotWork(slot, group.key, hollow, mask, _bounds(group, hollow, mask), shared),)
     for group in plan.groups.values():
         if group.recipe is not None:

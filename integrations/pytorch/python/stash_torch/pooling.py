@@ -22,7 +22,8 @@ def forms_of(node, slots):
     window = _window(node, axes, layout)
     if window.kernel_d * window.kernel_h * window.kernel_w > 256:
         return []
-    return [forms.WindowIndex(y, x, window)]
+    settings = {name: setting_of(node.handle, name) for name in ("kernel_size", "stride", "padding", "dilation")}
+    return [forms.WindowIndex(y, x, window, settings)]
 
 
 def _layout(shape, stride, axes):

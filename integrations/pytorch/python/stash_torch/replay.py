@@ -9,7 +9,7 @@ from . import forms, library, needs
 from .entries import Computed, Encoded, Raw
 from .plan import Held, Source, evaluate
 from .recipes import OPS
-from .step import edges_of, held_tensor, hooked_by_others, saved, setting_of
+from .step import edges_of, held_tensor, hooked_by_others, raw_slot, saved, setting_of, slots_of
 
 
 class Deviation(Exception):
@@ -35,8 +35,10 @@ class Replay:
             return
         if hooked_by_others() or not _has_premises(node, work):
             raise Deviation
-        if any(_bounds_of(node, each.slot.name) != each.bounds for each in work.slots if each.bounds):
+        if any(_bounds_of(node, each.slot) != each.bounds for each in work.slots if each.bounds):
             raise Deviation
+        if any(each.slot.declared and each.slot.name not in slots_of(node) for each in work.slots):
+            raise Deviation  # another function of that name
         tensors = [self._saved(node, each.slot) for each in work.slots]
         sources = {group: self._saved(node, slot) for group, slot in work.sources.items()}
         if work.shape is not None:
@@ -80,7 +82,7 @@ class Replay:
             payload = View(self, entry, each)
         self.touched = True
         try:
-            getattr(node, "_raw_saved_" + each.slot.name).register_hooks(lambda _: payload, unpack)
+            raw_slot(node, each.slot.name).register_hooks(lambda _: payload, unpack)
         except RuntimeError:  # hooks of somebody else have it
             self.session.counts["slots with hooks of others"] += 1
 
@@ -144,7 +146,9 @@ def _has_premises(node, work):
 
 
 def _bounds_of(node, slot):
-    return tuple(float(setting_of(node, name)) for name in needs.RANGES[type(node).__name__, slot])
+    if slot.declared is not None:
+        return slot.declared.bounds
+    return tuple(float(setting_of(node, name)) for name in needs.RANGES[type(node).__name__, slot.name])
 
 
 def _unchanged(tensor, version):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a session did, as text."""
 
+from . import library
+from .planner import sizes_of
+
 
 def report_of(session):
     if not session.plans:
@@ -10,6 +13,7 @@ def report_of(session):
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
     lines += _memory(plan.fit)
+    lines += _planned(plan)
     if plan.disabled:
         lines.append("off, because this release of torch reads them in another way: "
                      + ", ".join(f"{name}.{slot}" for name, slot in sorted(plan.disabled)))
@@ -39,6 +43,17 @@ def _memory(fit):
     if fit.budget is not None:
         words += f"; budget {_mib(fit.budget)}" + (": refused" if fit.refused else "")
     return [words]
+
+
+def _planned(plan):
+    """What the project's planner makes of the recorded step."""
+    try:
+        sizes = sizes_of(plan)
+    except library.Error as error:
+        return [f"the planner has no plan for this step: {error}"]
+    return [f"feature maps and their gradients, by the project's planner: {_mib(sizes['baseline_peak'])} plain, "
+            f"{_mib(sizes['planned_peak'])} planned; no plan is below {_mib(sizes['bound'])}; largest op (W) "
+            f"{_mib(sizes['wall'])}, {sizes['wall_name']}"]
 
 
 def _mib(count):

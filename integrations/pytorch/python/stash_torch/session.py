@@ -7,19 +7,22 @@ import logging
 
 import torch
 
-from . import checks
+from . import checks, library
 from .choose import Chooser
 from .fit import Fit, budget_bytes
 from .measure import Measure
 from .observe import observer
 from .picture import draw
+from .planner import save
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder
+from .trials import Trials
 
 log = logging.getLogger("stash_torch")
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
 MOST_PLANS = 16
+MOST_NODES = 20_000  # of a step: a program that builds graphs and never walks them does not fill memory with records
 TRIES = 4  # steps to record after a deviation
 
 
@@ -38,6 +41,7 @@ class Session(contextlib.ContextDecorator):
         self.counts = collections.Counter()
         self.measures = True  # steps, and fits plans to their memory; else all is kept in as few bytes as can be
         self._hook, self.measure = None, Measure(self)
+        self.trials = Trials(self._tried)
         self._forget()
         self.looking = 0  # steps that will still be recorded to find a new plan
         self.missed, self.patience = 0, 1
@@ -47,23 +51,32 @@ class Session(contextlib.ContextDecorator):
     def __enter__(self):
         if self._hook is not None:
             raise RuntimeError("compress: expected a session that is not entered, got one that is")
-        self.disabled = checks.disabled()
+        self.disabled, self.ending = checks.disabled(), False
         self._hook = observer(self._created)
         self._hook.__enter__()
         self.measure.enter()
         return self
 
     def __exit__(self, *what):
-        self.measure.check_thread()
         hook, self._hook = self._hook, None
-        hook.__exit__(*what)
+        self.ending = False
+        if self.measure.is_own_thread():  # else it has ended, and its hooks with it
+            hook.__exit__(*what)
         self.measure.exit()
         self._forget()
+        if what[0] is None:
+            library.check_reports()
 
     def close(self):
-        """Ends what enable() began. Slots that hold entries stay readable."""
-        if self._hook is not None:
+        """Ends what enable() began. Slots that hold entries stay readable. In another thread than that of enable(): from now
+        on nothing more is done for the steps of that thread, and it ends the measuring when it next calls a module or an
+        optimizer. If it has ended, the session ends at once."""
+        if self._hook is None:
+            return
+        if self.measure.is_own_thread() or not self.measure.thread.is_alive():
             self.__exit__(None, None, None)
+        else:
+            self.ending = True
 
     # ---- one forward pass after the other
 
@@ -76,7 +89,7 @@ class Session(contextlib.ContextDecorator):
 
     def _created(self, node):
         if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling() or torch.jit.is_tracing()
-                or torch._C._current_graph_task_id() != -1):
+                or torch._C._current_graph_task_id() != -1 or self.ending):
             return
         if self.begun:  # the forward pass before this one has been read
             self.measure.spoil()
@@ -101,15 +114,28 @@ class Session(contextlib.ContextDecorator):
 
     def _begin(self):
         if not self.plans or self.looking:
-            self.recorder = Recorder()
+            self.recorder = Recorder(self.trials)
         else:
             self.replay, self.active = Replay(self), self.plans[0]
         self.measure.begin()
 
     def _observe(self, node):
+        if len(self.recorder.nodes) == MOST_NODES:
+            self.counts["forward passes without end"] += 1
+            self.raw, self.recorder = True, None
+            return self._watch(node)
         self.recorder.add(node)
         recorder = self.recorder
         node.register_prehook(lambda gradients: self._backward(recorder))
+        self.trials.watch(node)
+
+    def _tried(self, entry):
+        """Plans know something else of this (node class, slot): the next steps of their kind are recorded again."""
+        before = len(self.plans)
+        self.plans = [plan for plan in self.plans if not any(
+            node.name == entry[0] and node.slot(entry[1]) is not None for node in plan.nodes)]
+        if len(self.plans) < before:
+            self.looking = max(1, self.looking)
 
     def _follow(self, node):
         if not (self._goes_on(node, self.active) or self._goes_on_elsewhere(node)):
@@ -161,7 +187,7 @@ class Session(contextlib.ContextDecorator):
 
     def _deviate(self, node):
         if not self.replay.touched:  # nothing is lost: this step can be recorded
-            self.recorder, self.replay = Recorder(), None
+            self.recorder, self.replay = Recorder(self.trials), None
             for each in [*self.untouched, node]:
                 self._observe(each)
             self.untouched = []
@@ -170,6 +196,7 @@ class Session(contextlib.ContextDecorator):
 
     def _leave_raw(self, node):
         self.counts["deviations"] += 1
+        self.replay.let_go()
         log.info("step deviates from its plan at node %d (%s)", self.position, type(node).__name__)
         self.raw = True
         self._watch(node)
@@ -213,8 +240,11 @@ class Session(contextlib.ContextDecorator):
                      for each in [*model.parameters(), *model.buffers()]}
         try:
             with torch.no_grad():
+                library.check_reports()
                 recorder.attach(torch._C._current_autograd_node())
                 plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
+            with contextlib.suppress(library.Error):  # forms have been judged by what they gave back
+                library.check_reports()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
             self.counts["steps that could not be planned"] += 1
             log.warning("this step was not planned, and runs as without Stash", exc_info=True)
@@ -243,6 +273,14 @@ class Session(contextlib.ContextDecorator):
     def report(self):
         """A text: what the last plan keeps of every storage, and how many steps followed a plan."""
         return report_of(self)
+
+    def save(self, path):
+        """Writes the last recorded step for the project's own commands: a training graph to PATH with the suffix
+        .graph.json, and to PATH the plan that the project's planner makes of it under this policy. ValueError before a
+        step was recorded; OSError if a file cannot be written."""
+        if not self.plans:
+            raise ValueError("save: expected a session in which a step was recorded, got one without any")
+        save(self.plans[0], path)
 
     def timeline(self, path):
         """Draws memory over a step, plain and under the last plan, into an SVG file. Both are measured in the first

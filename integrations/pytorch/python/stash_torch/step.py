@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import needs
+from . import needs, registered
 
 PREFIX = "_saved_"
 _slots = {}
@@ -16,18 +16,25 @@ _slots = {}
 
 def saved(node, name):
     """What a node keeps under this name: a tensor, or a number, tuple or text."""
-    return getattr(node, PREFIX + name)
+    position = registered.position_of(name)
+    return getattr(node, PREFIX + name) if position is None else node.saved_tensors[position]
+
+
+def raw_slot(node, name):
+    """The slot itself, on which hooks are registered."""
+    position = registered.position_of(name)
+    return getattr(node, "_raw_saved_" + name) if position is None else node._raw_saved_tensors[position]
 
 
 def slots_of(node):
-    """Names of the slots of a node's class that hold one tensor each."""
+    """Names of the slots of a node that hold one tensor each."""
     kind = type(node)
     names = _slots.get(kind)
     if names is None:
-        # What has no raw twin is a number. A custom function has one for all that it saves ("tensors"): its own affair.
+        # What has no raw twin is a number. A custom function has one for all that it saves ("tensors").
         names = _slots[kind] = tuple(each[len("_raw_saved_"):] for each in dir(kind)
                                      if each.startswith("_raw_saved_") and hasattr(kind, PREFIX + each[len("_raw_saved_"):]))
-    return names
+    return names or tuple(registered.slots_of(node))
 
 
 def hooked_by_others():
@@ -84,6 +91,16 @@ class Slot:
     producer: tuple  # (node, output) that made the value, or None
     tracked: bool  # whether autograd knows where it came from
     need: str = needs.EXACT  # of its reader; known once storages are grouped
+    declared: registered.Declared = None  # what the user said of it
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A parameter that an op reads."""
+
+    storage: int
+    shape: tuple
+    dtype: torch.dtype
 
 
 @dataclass
@@ -95,14 +112,21 @@ class Node:
     dtype: torch.dtype
     slots: list = field(default_factory=list)
     handle: object = None  # autograd's node while the plan is made
+    outputs: tuple = ()  # (shape, type) of every output
+    leaves: dict = field(default_factory=dict)  # edge -> Leaf
+    reached: bool = True  # whether the backward pass runs it
 
     def slot(self, name):
         return next((each for each in self.slots if each.name == name), None)
 
 
+def _leaf_of(variable):
+    return Leaf(variable.untyped_storage()._cdata, tuple(variable.shape), variable.dtype)
+
+
 class Recorder:
-    def __init__(self):
-        self.nodes = []
+    def __init__(self, trials):
+        self.nodes, self.trials = [], trials
         self.index = {}  # autograd's number of a node -> ours
         self.leaves = set()  # storages of parameters
         self.of_others = 0  # slots that hooks of somebody else have
@@ -110,19 +134,21 @@ class Recorder:
     def add(self, node):
         position = len(self.nodes)
         self.index[node._sequence_nr()] = position
-        producers = []
-        for other, output in node.next_functions:
+        producers, leaves = [], {}
+        for edge, (other, output) in enumerate(node.next_functions):
             if other is None:
                 producers.append(None)
             elif type(other).__name__ == "AccumulateGrad":
-                self.leaves.add(other.variable.untyped_storage()._cdata)
+                leaves[edge] = _leaf_of(other.variable)
+                self.leaves.add(leaves[edge].storage)
                 producers.append("leaf")
             else:
                 known = self.index.get(other._sequence_nr())
                 producers.append("outside" if known is None else (known, output))
         made = node._input_metadata
         shape, dtype = (tuple(made[0].shape), made[0].dtype) if made else ((), None)
-        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype)
+        entry = Node(type(node).__name__, edges_of(node, position), tuple(producers), shape, dtype, leaves=leaves,
+                     outputs=tuple((tuple(each.shape), each.dtype) for each in made))
         hooked = hooked_by_others()
         for name in slots_of(node):
             if hooked:
@@ -130,7 +156,9 @@ class Recorder:
                 continue
             tensor = saved(node, name)
             if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
-                entry.slots.append(self._slot(position, name, tensor))
+                slot = self._slot(position, name, tensor)
+                slot.declared = self.trials.declared_of(node, name)
+                entry.slots.append(slot)
         self.nodes.append(entry)
 
     def _slot(self, position, name, tensor):
@@ -165,7 +193,7 @@ class Recorder:
             stack.extend(other for other, _ in node.next_functions if other is not None)
         for each in self.nodes:
             if each.handle is None:
-                each.slots = []
+                each.slots, each.reached = [], False
 
     def tensor(self, slot):
         return saved(self.nodes[slot.node].handle, slot.name)

@@ -32,9 +32,19 @@ class Timeline:
     blocks: dict = field(default_factory=dict)  # by what Watch.see was told
     before: int = 0  # bytes that were there before; 0 on a CPU, whose allocator does not count
     without: tuple = ()  # kinds of moments that are not part of the step
+    times: list = field(default_factory=list)  # nanoseconds: when each moment began; none where ops run later than calls
 
     def __post_init__(self):
         self.moment_of = {moment: index for index, moment in enumerate(self.moments)}
+
+    def seconds_of(self, moment):
+        """What one op took: a moment of the forward stage begins when its op has ended, one of the backward stage when it
+        begins. None if that is not known."""
+        place = self.moment_of.get(moment)
+        begin = None if place is None else place - 1 if moment[0] == "forward" else place
+        if begin is None or not 0 <= begin < len(self.times) - 1:
+            return None
+        return (self.times[begin + 1] - self.times[begin]) / 1e9
 
     @property
     def peak(self):
@@ -73,6 +83,10 @@ class Watch:
     def see(self, key, tensor):
         """Asks when the storage of this tensor goes: it lives at the moment at hand."""
         self.seen.append((key, tensor.untyped_storage().data_ptr(), len(self.moments) - 1))
+
+    def abandon(self):
+        """Once the thread has ended in which the watch began: its profiler has ended with it."""
+        self._one.release()
 
     def stop(self, without):
         """The step's Timeline."""
@@ -125,7 +139,8 @@ class Watch:
         for block in itertools.chain.from_iterable(of_pointer.values()):
             if block.last is not None and block.freed < reached[block.last]:
                 block.last -= 1
-        return Timeline(self.moments, most, self._blocks(of_pointer), self.before, without)
+        return Timeline(self.moments, most, self._blocks(of_pointer), self.before, without,
+                        times if self.device.type == "cpu" else [])
 
     def _blocks(self, of_pointer):
         blocks = {}
