@@ -161,6 +161,8 @@ bool need_propagation::is_unknown_gradient(int node, int input) const {
                       [&](const source& s) { return !s.is_control() && late_[at(s.node)]; });
 }
 
+// What the optimizer's copies read keeps 16 bits: a norm that runs again takes the mean off, and a rounding
+// error that was small beside the mean may be large beside what is left.
 std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
@@ -172,7 +174,7 @@ std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (gradient_[at(node)] || !has(own, "value")) return own;
   const demand d = of_input(node, input, false);
   if (d.exact) return {"exact_value"};
-  std::vector<std::string> all = {d.fine ? "fine_value" : "value"};
+  std::vector<std::string> all = {d.fine || is_marked(graph_, node) ? "fine_value" : "value"};
   if (d.sign) all.emplace_back("sign");
   return all;
 }

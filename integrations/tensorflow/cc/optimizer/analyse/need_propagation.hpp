@@ -21,7 +21,7 @@ class need_propagation {
   /// What a node of the backward pass needs of one of its inputs, in names of docs/needs.md. Where its result
   /// is not known to be a gradient, that includes what is needed of the result: of a divisor, the exact
   /// value; of what a view hands on to a ReLU's gradient, the sign as well; of what a derivative such as
-  /// 1 - y * y is made of, a fine value. What the gradient of a loss
+  /// 1 - y * y is made of, or a map that runs again, a fine value. What the gradient of a loss
   /// begins with is needed exactly: the better a model is, the smaller are the differences between what it
   /// gives and its labels, far below the smallest number of a narrow format.
   std::vector<std::string> needs(int node, int input) const;

@@ -19,10 +19,6 @@ constexpr int most_ops = 8;  // for one map
 // A tensor so much smaller than the map is kept for it: factors and offsets of channels.
 constexpr std::int64_t small_part = 16;
 
-double elements_of(const stashed_block& b) {
-  return static_cast<double>(b.size.elements);
-}
-
 }  // namespace
 
 bool is_cheap(const std::string& op) {
@@ -56,6 +52,16 @@ recipes::recipes(const graph_view& graph, const step& analysis, const control_fl
 }
 
 void recipes::choose() {
+  do {
+    choose_among_paid();
+  } while (lossy_ && find_unpaid());
+}
+
+void recipes::choose_among_paid() {
+  chosen_.clear();
+  kept_.clear();
+  wanted_.clear();
+  made_of_.clear();
   std::vector<int> blocks;
   for (std::size_t k = 0; k < step_.blocks.size(); ++k)
     blocks.push_back(static_cast<int>(k));
@@ -63,13 +69,12 @@ void recipes::choose() {
   for (const int k : blocks) {
     const stashed_block& b = step_.blocks[at(k)];
     recipe r;
-    if (may_go(b, &r) && is_worth_it(b, r)) {
+    if (may_go(b, &r) && is_allowed(r) && (!lossy_ || saved_by(b) > 0)) {
       chosen_.insert(k);
-      for (const auto& [from, wanted] : r.from)
-        wanted_[from] = std::max(wanted_[from], wanted);
+      made_of_.emplace(k, std::move(r));
     } else if (has_values(b)) {
       kept_.insert(b.root);
-      wanted_[b.root] = wanted_of(b);
+      wanted_[b.root] = b.raw_because.empty() ? wanted_of(b) : exactness::exact;
     }
   }
 }
@@ -114,12 +119,13 @@ exactness recipes::wanted_of(const stashed_block& b) const {
   return wanted;
 }
 
-// Rounded values that were kept still have their signs, those that are made of rounded ones may not.
+// Of what the copies read. Rounded values that are kept still have their signs, those that are made of
+// rounded ones may not.
 exactness recipes::wanted_of_copy(const stashed_block& b) const {
   const auto is_value = [](const std::string& need) { return need == "value" || need == "fine_value"; };
   for (const stash_reader& r : b.readers)
     if (serves(r) && !std::all_of(r.needs.begin(), r.needs.end(), is_value)) return exactness::exact;
-  return wanted_of(b);
+  return exactness::fine;
 }
 
 bool recipes::may_go(const stashed_block& b, recipe* r) const {
@@ -135,20 +141,44 @@ bool recipes::may_go(const stashed_block& b, recipe* r) const {
   return can_copy(b.root, b.size.bytes(), first.gate, wanted_of_copy(b), r);
 }
 
-// What it is made of may have to be kept in a wider form for it, and a sign that its values would have told
-// in a bit of its own.
-bool recipes::is_worth_it(const stashed_block& b, const recipe& r) const {
+// Whether what it is made of may be kept as exactly as it asks for: never for it alone where it asks for all
+// bits, and not where that would not pay.
+bool recipes::is_allowed(const recipe& r) const {
   if (!lossy_) return true;
-  const auto bits_of = [&](const stashed_block& kept, exactness wanted) {
-    return kept.raw_because.empty() ? bits_.of(graph_, kept, wanted) * elements_of(kept) : 0;
-  };
-  double more = b.bits == "sign_mask" ? elements_of(b) : 0;
-  for (const auto& [from, wanted] : r.from) {
-    const stashed_block& kept = step_.blocks[at(step_.block_of.at(from))];
-    const exactness now = wanted_.at(from);
-    more += bits_of(kept, std::max(now, wanted)) - bits_of(kept, now);
+  return std::all_of(r.from.begin(), r.from.end(), [&](const auto& asked) {
+    const bool wider = asked.second > wanted_.at(asked.first);
+    return !wider || (asked.second != exactness::exact && unpaid_.count(asked.first) == 0);
+  });
+}
+
+// Bits that are not kept without the map. A sign that its values would have told needs a bit of its own.
+double recipes::saved_by(const stashed_block& b) const {
+  const double each = bits_.of(graph_, b, wanted_of(b)) - (b.bits == "sign_mask" ? 1 : 0);
+  return each * static_cast<double>(b.size.elements);
+}
+
+// Bits that are kept in addition because a map has to be as exact as those ask for that are made of it.
+double recipes::added_for(const source& from) const {
+  const stashed_block& b = step_.blocks[at(step_.block_of.at(from))];
+  if (wanted_.at(from) >= exactness::fine) return 0;
+  const double each = bits_.of(graph_, b, exactness::fine) - bits_.of(graph_, b, wanted_.at(from));
+  return each * static_cast<double>(b.size.elements);
+}
+
+// Finds maps that would have to be kept more exactly for less than that takes; whether there are any.
+bool recipes::find_unpaid() {
+  std::map<source, double> gain;
+  for (const auto& [k, r] : made_of_) {
+    std::vector<source> wider;
+    for (const auto& [from, asked] : r.from)
+      if (added_for(from) > 0) wider.push_back(from);
+    for (const source& from : wider)
+      gain[from] += saved_by(step_.blocks[at(k)]) / static_cast<double>(wider.size());
   }
-  return more < bits_of(b, wanted_of(b));
+  const std::size_t before = unpaid_.size();
+  for (const auto& [from, saved] : gain)
+    if (saved <= added_for(from)) unpaid_.insert(from);
+  return unpaid_.size() > before;
 }
 
 // `wanted`: how exact it has to be.

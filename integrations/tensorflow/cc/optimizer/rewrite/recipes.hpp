@@ -53,11 +53,15 @@ class recipes {
   };
 
   void choose();
+  void choose_among_paid();
   int position(int block) const { return rank_[at(step_.blocks[at(block)].root.node)]; }
   bool has_values(const stashed_block& b) const;
   bool may_go(const stashed_block& b, recipe* r) const;
   bool can_copy(const source& s, std::int64_t map_bytes, int gate, exactness wanted, recipe* r) const;
-  bool is_worth_it(const stashed_block& b, const recipe& r) const;
+  bool is_allowed(const recipe& r) const;
+  double saved_by(const stashed_block& b) const;
+  double added_for(const source& from) const;
+  bool find_unpaid();
   exactness wanted_of(const stashed_block& b) const;
   exactness wanted_of_copy(const stashed_block& b) const;
   std::set<int> copied_for(int block) const;
@@ -77,7 +81,9 @@ class recipes {
   const std::vector<int> rank_;
   std::set<int> by_index_;  // backward ops that an index of each window or a code serves
   std::set<source> kept_;
-  std::map<source, exactness> wanted_;  // of those that are kept
+  std::map<source, exactness> wanted_;  // of those that are kept, by their own readers
+  std::map<int, recipe> made_of_;       // by chosen block
+  std::set<source> unpaid_;             // kept as their own readers need them
   std::set<int> chosen_;
   std::map<int, std::vector<int>> users_;  // blocks, by node that is copied for them
 };
