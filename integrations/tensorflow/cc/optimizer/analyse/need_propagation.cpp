@@ -162,7 +162,7 @@ bool need_propagation::is_unknown_gradient(int node, int input) const {
 }
 
 // What the optimizer's copies read keeps 16 bits: a norm that runs again takes the mean off, and a rounding
-// error that was small beside the mean may be large beside what is left.
+// error that was small compared with the mean may be large compared with what is left.
 std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "optimizer/analyse/step.hpp"
-#include "optimizer/driver/settings.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/plan/headroom.hpp"
+#include "optimizer/plan/kept_bits.hpp"
 
 namespace stash_tf {
 
