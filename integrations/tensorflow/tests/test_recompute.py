@@ -310,6 +310,30 @@ def test_what_others_are_made_of_keeps_16_bits(python):
     assert error < error_kept
 
 
+def test_a_silu_needs_no_exact_values(python):
+    """Where the step updates the weights, TensorFlow leaves a view that waits for the gradient, and which the sigmoid of the
+    SiLU's gradient reads."""
+    code = """
+    stash_tf.enable("fp8", recompute=False, replan=False)
+    model = conv_norm_silu()
+    optimizer = keras.optimizers.SGD(0.01)
+    optimizer.build(model.trainable_variables)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, model(x, training=True))
+        optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+
+    step(tf.zeros((16, 32, 32, 3)), tf.zeros(16, tf.int32))
+    out([tensor["needs"] for graph in stash_tf.report().graphs for tensor in graph["tensors"]
+         if tensor["elements"] == 16 * 32 * 32 * 16])
+    """
+    needs = python(TRAIN, code)
+    assert needs and not any("exact_value" in each for each in needs)
+
+
 def test_a_sign_is_that_of_the_exact_map(python):
     """A ReLU that is computed again of rounded values may have other zeros than the one of the forward pass: its gradient
     reads one bit for each value of the latter, the product that it goes into reads the copy."""

@@ -197,12 +197,23 @@ need_propagation::demand need_propagation::of_input(int node, int input, bool ma
   return {result.exact || (result.sign && !view), sign || result.sign, fine || result.fine};
 }
 
+// A view that nothing else reads.
+bool need_propagation::is_for_sigmoids(int node) const {
+  bool any = false;
+  for (const reader& r : graph_.readers(node)) {
+    if (r.port < 0) continue;
+    if (graph_.op(r.node) != "Sigmoid") return false;
+    any = true;
+  }
+  return any && is_alias(graph_.op(node));
+}
+
 // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
 // inputs. They follow a gradient by control edges only: themselves, or the views through which they
 // read. So does the sigmoid in the gradient of x * sigmoid(x), which decides nothing: there it is what its
-// readers need. What the optimizer has copied is followed to its readers, too.
+// readers need, also through a view. What the optimizer has copied is followed to its readers, too.
 bool need_propagation::is_computed_again(int node) const {
-  if (graph_.op(node) == "Sigmoid" || is_marked(graph_, node)) return false;
+  if (graph_.op(node) == "Sigmoid" || is_marked(graph_, node) || is_for_sigmoids(node)) return false;
   if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
   bool waits = false;
   for (const source& s : graph_.inputs(node)) {

@@ -38,6 +38,7 @@ class need_propagation {
   bool is_of_loss(int node) const;
   bool is_unknown_gradient(int node, int input) const;
   demand of_input(int node, int input, bool may_be_gradient) const;
+  bool is_for_sigmoids(int node) const;
   bool is_computed_again(int node) const;
 
   const graph_view& graph_;
