@@ -5,8 +5,8 @@ over long sequences, plain and under the policies.
 
 Each batch is measured in a process of its own (tests/run_model.py): the peak of requested bytes that TensorFlow's profiler
 sees, without weights and inputs, oneDNN off. The next batch to try follows from a line through the nearest peaks; the
-answer is a batch that stays within, the next larger one having been measured above. In logits of a large vocabulary
-nothing is left to encode: they bound the batch whatever is kept ("largest tensors" of the record)."""
+answer is a batch that stays within, the next larger one having been measured above. The record also has the bytes of the
+logits: of a large vocabulary, they and their gradient bound the batch whatever else is kept."""
 
 import argparse
 import functools
