@@ -64,6 +64,7 @@ TARGETS = (
                                    ("DenseNet121", "fp16", 1.6))
       for onednn in (True, False)
       for quick in ((model, policy, onednn) in (("MobileNetV2", "fp8", True), ("ResNet50", "fp8", True)),)),
+    Target("EfficientNetB0", "fp8", False, 1, 3.4),
     # Loops keep what they need again in lists; without Stash up to 32 iterations are under way in the backward pass.
     *(Target(model, policy, onednn, inter, 1 / LOOPS_ABOVE_PLAIN[inter], "heap" if onednn else "peak", quick)
       for model in ("lstm", "gru") for policy in ("lossless", "fp8") for onednn in (True, False) for inter in (1, 2)

@@ -10,14 +10,14 @@ namespace {
 
 // How often another timeline is tried before the search starts over with less. A round takes as long as the
 // network has steps.
-constexpr int rounds_of_any = 12, least_thorough_rounds = 16, most_thorough_rounds = 32;
-constexpr std::size_t steps_of_all_rounds = 32000;
+constexpr int rounds_of_any = 12, least_thorough_rounds = 32, most_thorough_rounds = 64;
+constexpr std::size_t steps_of_all_rounds = 64000;
 constexpr int patience = 3;
 // Where rounds are few, less than this part of the capacity is not withheld: it would seldom change anything.
 constexpr std::int64_t least_parts_of_capacity = 2000;
 constexpr double close_to_bound = 1.001;  // no other timeline is tried
 // How many layouts that do not fit are tried after the best that does.
-constexpr int most_vain_layouts = 3;
+constexpr int most_vain_layouts = 6;
 // A layout of few buffers that needs only this part of the capacity more is mended further, from where it
 // ended.
 constexpr std::int64_t parts_of_near_miss = 100;

@@ -14,7 +14,7 @@
 namespace stash::planner {
 
 /// Of one layout that is tried among others, in elementary steps.
-inline constexpr std::int64_t quick_layout_work = 20'000'000;
+inline constexpr std::int64_t quick_layout_work = 60'000'000;
 
 /// A placed choice that was simulated: as the search knows it, and what it takes.
 struct timed_choice : placed_choice {

@@ -26,10 +26,16 @@ std::unique_ptr<candidate> with_less_work(const candidate& plain, std::unique_pt
     headroom spare = smallest->headroom_below(bound);
     std::unique_ptr<candidate> lighter = plain.with_copies(&spare, terms);
     if (lighter == nullptr || lighter->copies.ops >= smallest->copies.ops) break;
-    if (lighter->peak() <= limit) return lighter;
-    bound -= lighter->peak() - limit;
+    if (lighter->peak() <= limit && lighter->result.formats <= smallest->result.formats) return lighter;
+    bound -= std::max<std::int64_t>(lighter->peak() - limit, 0);
   }
   return smallest;
+}
+
+// With a budget, policy auto computes again before it rounds more.
+bool is_better(const candidate& other, const candidate& best, const settings& request) {
+  if (!keeps_budget(best, request)) return other.peak() < best.peak();
+  return keeps_budget(other, request) && other.result.formats < best.result.formats;
 }
 
 }  // namespace
@@ -46,10 +52,10 @@ std::unique_ptr<candidate> best_candidate(const candidate& first, bool unknown_l
         (listed->peak() < best->peak() || (unknown_lists && listed->peak() <= best->peak())))
       best = std::move(listed);
   }
-  if (request.recompute && request.policy == "lossless" && !keeps_budget(*best, request)) {
+  if (request.recompute && (!keeps_budget(*best, request) || best->result.formats > 0)) {
     std::unique_ptr<candidate> again = best->with_copies(nullptr, terms);
     const std::int64_t most = request.budget_bytes > 0 ? request.budget_bytes : best->peak();
-    if (again != nullptr && again->peak() < best->peak())
+    if (again != nullptr && is_better(*again, *best, request))
       best = with_less_work(*best, std::move(again), most, terms);
   }
   return best;

@@ -234,6 +234,11 @@ outcome least_with_moves(const step_context& c, const planner_graph& g, outcome 
   return least;
 }
 
+outcome with_formats(outcome o, const settings& request) {
+  o.formats = request.policy == "auto" ? static_cast<int>(request.values.size()) : 0;
+  return o;
+}
+
 }  // namespace
 
 outcome best_graph(const step_context& c) {
@@ -246,26 +251,27 @@ outcome best_graph(const step_context& c) {
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
     for (const settings& request : steps)
-      if (auto o = kept_within(c, g, request, target)) return *std::move(o);
+      if (auto o = kept_within(c, g, request, target)) return with_formats(*std::move(o), request);
     if (c.request.swap)
-      if (auto o = kept_within(c, g, c.request, target)) return *std::move(o);
+      if (auto o = kept_within(c, g, c.request, target)) return with_formats(*std::move(o), alone);
   }
-  outcome least = attempt(c, g, alone, 0, 0);
+  outcome least = with_formats(attempt(c, g, alone, 0, 0), alone);
   if (budget > 0) {
     // What is kept in reserve cannot be had: nothing is lost for a peak that is as high without.
     const std::int64_t peak = least.simulated.peak_bytes;
     const std::int64_t as_high = std::min(budget, peak + peak / parts_of_peak);
     for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
       outcome o = attempt(c, g, steps[k], 0, 0);
-      if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= as_high) return o;
+      if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= as_high)
+        return with_formats(std::move(o), steps[k]);
     }
   }
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
   if (!c.request.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
     return least;
   if (budget == 0)
-    if (auto o = kept_within(c, g, c.request, limit)) return *std::move(o);
-  return least_with_moves(c, g, std::move(least));
+    if (auto o = kept_within(c, g, c.request, limit)) return with_formats(*std::move(o), alone);
+  return with_formats(least_with_moves(c, g, std::move(least)), alone);
 }
 
 }  // namespace stash_tf

@@ -31,6 +31,8 @@ struct outcome {
   choices chosen;
   rewritten graph;
   footprint simulated;
+  /// Policy auto: how many of the narrower formats that are allowed were enough; other policies: 0.
+  int formats = 0;
 };
 
 /// The graph with the least codec work whose simulated peak keeps the budget; if request.swap, and no

@@ -72,8 +72,8 @@ std::unique_ptr<candidate> candidate::with_encoded_lists(const candidate_terms& 
 
 std::unique_ptr<candidate> candidate::with_copies(headroom* spare, const candidate_terms& terms) const {
   auto made = same();
-  made->copies = recompute(*original_, *graph_, analysis, *flow, terms.request.min_bytes, spare, &made->sizes,
-                           &made->copied_);
+  made->copies =
+      recompute(*original_, *graph_, analysis, *flow, terms.request, spare, &made->sizes, &made->copied_);
   if (made->copies.maps == 0) return nullptr;
   made->take_copied_graph(terms);
   // Encoding what has its headroom would take time for nothing.

@@ -44,8 +44,9 @@ def enable(
         policy.
     swap: on a GPU, tensors may move to the host and come back: where encodings do not keep the budget, or, without
         one, where the smallest peak of the policy is more than the device has. On a CPU nothing moves.
-    recompute: policy "lossless": the backward pass computes again what cheap element-wise ops (norms' scale and shift,
-        activations, additions) make of maps that are kept. Every bit of the step stays the same.
+    recompute: the backward pass computes again what cheap element-wise ops (norms' scale and shift, activations, additions)
+        make of maps that are kept. Under "lossless" every bit of the step stays the same; under the policies that round,
+        such a map keeps 16 bits.
     keep: names of layers whose tensors stay as they are.
     values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.

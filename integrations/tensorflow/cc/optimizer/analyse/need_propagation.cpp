@@ -5,6 +5,7 @@
 #include <set>
 
 #include "optimizer/analyse/backward.hpp"
+#include "optimizer/graph/marks.hpp"
 #include "optimizer/graph/needs.hpp"
 
 namespace stash_tf {
@@ -96,6 +97,7 @@ need_propagation::need_propagation(const graph_view& graph, const std::vector<in
       const demand d = of_input(r.node, r.input, late[at(*i)]);
       all.exact = all.exact || d.exact;
       all.sign = all.sign || d.sign;
+      all.fine = all.fine || d.fine;
     }
   }
 }
@@ -159,6 +161,8 @@ bool need_propagation::is_unknown_gradient(int node, int input) const {
                       [&](const source& s) { return !s.is_control() && late_[at(s.node)]; });
 }
 
+// What the optimizer's copies read keeps 16 bits: a norm that runs again takes the mean off, and a rounding
+// error that was small compared with the mean may be large compared with what is left.
 std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
@@ -170,7 +174,9 @@ std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (gradient_[at(node)] || !has(own, "value")) return own;
   const demand d = of_input(node, input, false);
   if (d.exact) return {"exact_value"};
-  return d.sign ? std::vector<std::string>{"value", "sign"} : own;
+  std::vector<std::string> all = {d.fine || is_marked(graph_, node) ? "fine_value" : "value"};
+  if (d.sign) all.emplace_back("sign");
+  return all;
 }
 
 // `may_be_gradient`: what is read may be one. Then only those mind that it is rounded to whom small
@@ -183,19 +189,31 @@ need_propagation::demand need_propagation::of_input(int node, int input, bool ma
   const bool sign = has(own, "sign"), value = has(own, "value");
   if (!value && (!may_be_gradient || sign || magnifies(graph_, node, input))) return {!sign, sign};
   if (of_loss_[at(node)]) return {true, sign};
-  if (gradient_[at(node)]) return {is_sum(op), sign};
+  const bool fine = needs_fine_values(graph_, graph_.inputs(node)[at(input)].node, node, input);
+  if (gradient_[at(node)]) return {is_sum(op), sign, fine};
   const demand& result = of_result_[at(node)];
   // Arithmetic hands on values, but not their signs.
   const bool view = is_view(op) && input == 0;
-  return {result.exact || (result.sign && !view), sign || result.sign};
+  return {result.exact || (result.sign && !view), sign || result.sign, fine || result.fine};
+}
+
+// A view that nothing else reads.
+bool need_propagation::is_for_sigmoids(int node) const {
+  bool any = false;
+  for (const reader& r : graph_.readers(node)) {
+    if (r.port < 0) continue;
+    if (graph_.op(r.node) != "Sigmoid") return false;
+    any = true;
+  }
+  return any && is_alias(graph_.op(node));
 }
 
 // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
 // inputs. They follow a gradient by control edges only: themselves, or the views through which they
 // read. So does the sigmoid in the gradient of x * sigmoid(x), which decides nothing: there it is what its
-// readers need.
+// readers need, also through a view. What the optimizer has copied is followed to its readers, too.
 bool need_propagation::is_computed_again(int node) const {
-  if (graph_.op(node) == "Sigmoid") return false;
+  if (graph_.op(node) == "Sigmoid" || is_marked(graph_, node) || is_for_sigmoids(node)) return false;
   if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
   bool waits = false;
   for (const source& s : graph_.inputs(node)) {

@@ -20,7 +20,8 @@ class need_propagation {
 
   /// What a node of the backward pass needs of one of its inputs, in names of docs/needs.md. Where its result
   /// is not known to be a gradient, that includes what is needed of the result: of a divisor, the exact
-  /// value; of what a view hands on to a ReLU's gradient, the sign as well. What the gradient of a loss
+  /// value; of what a view hands on to a ReLU's gradient, the sign as well; of what a derivative such as
+  /// 1 - y * y is made of, or a map that runs again, a fine value. What the gradient of a loss
   /// begins with is needed exactly: the better a model is, the smaller are the differences between what it
   /// gives and its labels, far below the smallest number of a narrow format.
   std::vector<std::string> needs(int node, int input) const;
@@ -28,7 +29,7 @@ class need_propagation {
  private:
   /// What is needed of a result, besides that it is a value.
   struct demand {
-    bool exact = false, sign = false;
+    bool exact = false, sign = false, fine = false;
   };
 
   bool is_gradient(int node) const;
@@ -37,6 +38,7 @@ class need_propagation {
   bool is_of_loss(int node) const;
   bool is_unknown_gradient(int node, int input) const;
   demand of_input(int node, int input, bool may_be_gradient) const;
+  bool is_for_sigmoids(int node) const;
   bool is_computed_again(int node) const;
 
   const graph_view& graph_;

@@ -29,8 +29,8 @@ struct settings {
   /// Of the log: functions that are optimized under equal settings share it.
   std::int64_t generation = 0;
   bool swap = false;
-  /// The backward pass computes again what cheap ops make of maps that are kept (policy lossless) and of
-  /// what loops keep in lists.
+  /// The backward pass computes again what cheap ops make of maps that are kept and of what loops keep in
+  /// lists.
   bool recompute = true;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;

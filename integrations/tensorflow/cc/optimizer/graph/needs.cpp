@@ -14,7 +14,7 @@ namespace {
 
 using inputs_with_value = std::map<std::string, std::set<int>>;
 
-// Arithmetic whose result is a continuous function of these inputs: a rounded input gives a rounded result.
+// Ops whose result is a continuous function of these inputs: a rounded input gives a rounded result.
 // An empty set means every input. A divisor, or the base of a power, is not one of them: rounded to zero it
 // makes infinities.
 const inputs_with_value& continuous_inputs() {
@@ -66,7 +66,22 @@ const inputs_with_value& continuous_inputs() {
                                           {"Conv3D", {}},
                                           {"Einsum", {}},
                                           {"Identity", {}},
-                                          {"Cast", {}}};
+                                          {"Cast", {}},
+                                          {"Abs", {}},
+                                          {"BiasAdd", {}},
+                                          {"ConcatV2", {}},
+                                          {"Elu", {}},
+                                          {"Erfc", {}},
+                                          {"Expm1", {}},
+                                          {"LeakyRelu", {}},
+                                          {"Maximum", {}},
+                                          {"Minimum", {}},
+                                          {"MirrorPad", {0}},
+                                          {"Relu", {}},
+                                          {"Relu6", {}},
+                                          {"Selu", {}},
+                                          {"Softplus", {}},
+                                          {"Softsign", {}}};
   return table;
 }
 
@@ -129,7 +144,8 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
     if (op == "EluGrad" || op == "SeluGrad") return {"value", "sign"};
   }
   if ((op == "SelectV2" || op == "Select") && input == 0) return {"mask"};
-  if (op == "Cast" && to_integers(graph, node)) return {"exact_value"};
+  if ((op == "Cast" && to_integers(graph, node)) || (op == "LeakyRelu" && has_odd_alpha(graph, node)))
+    return {"exact_value"};
   const std::vector<std::string> ops = ops_of(graph, node);
   const bool continuous = std::all_of(ops.begin(), ops.end(),
                                       [&](const std::string& name) { return is_continuous(name, input); });

@@ -7,13 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "optimizer/graph/marks.hpp"
 #include "optimizer/plan/choices.hpp"
 #include "tensorflow/core/framework/graph.pb.h"
 
 namespace stash_tf {
-
-/// Attribute of every node that was added or changed.
-inline constexpr char mark[] = "_stash";
 
 /// A control edge, unless it is there; they stand after all data inputs.
 void add_control_edge(tensorflow::NodeDef* waiting, const std::string& first);

@@ -2,6 +2,7 @@
 #include "optimizer/rewrite/recipes.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <string>
 #include <utility>
@@ -36,11 +37,13 @@ bool is_cheap(const std::string& op) {
 }
 
 recipes::recipes(const graph_view& graph, const step& analysis, const control_flow& flow,
-                 std::int64_t min_bytes, const tensor_sizes& sizes)
+                 const settings& request, const tensor_sizes& sizes)
     : graph_(graph),
       step_(analysis),
       flow_(flow),
-      min_bytes_(min_bytes),
+      min_bytes_(request.min_bytes),
+      lossy_(is_lossy(request)),
+      bits_(request),
       sizes_(sizes),
       rank_(graph.positions(analysis.order)) {
   for (const pooling& p : analysis.poolings)
@@ -49,16 +52,29 @@ recipes::recipes(const graph_view& graph, const step& analysis, const control_fl
 }
 
 void recipes::choose() {
+  do {
+    choose_among_paid();
+  } while (lossy_ && find_unpaid());
+}
+
+void recipes::choose_among_paid() {
+  chosen_.clear();
+  kept_.clear();
+  wanted_.clear();
+  made_of_.clear();
   std::vector<int> blocks;
   for (std::size_t k = 0; k < step_.blocks.size(); ++k)
     blocks.push_back(static_cast<int>(k));
   std::sort(blocks.begin(), blocks.end(), [&](int a, int b) { return position(a) < position(b); });
   for (const int k : blocks) {
     const stashed_block& b = step_.blocks[at(k)];
-    if (may_go(b)) {
+    recipe r;
+    if (may_go(b, &r) && is_allowed(r) && (!lossy_ || saved_by(b) > 0)) {
       chosen_.insert(k);
+      made_of_.emplace(k, std::move(r));
     } else if (has_values(b)) {
       kept_.insert(b.root);
+      wanted_[b.root] = b.raw_because.empty() ? wanted_of(b) : exactness::exact;
     }
   }
 }
@@ -77,10 +93,16 @@ bool recipes::stays(const source& s, std::int64_t map_bytes) const {
   return size != nullptr && (size->bytes() < min_bytes_ || size->bytes() * small_part <= map_bytes);
 }
 
+bool recipes::serves(const stash_reader& r) const {
+  return !lossy_ || bits_for(graph_, r).empty();
+}
+
 const stash_reader& recipes::first_reader(const stashed_block& b) const {
-  return *std::min_element(
-      b.readers.begin(), b.readers.end(),
-      [&](const stash_reader& x, const stash_reader& y) { return rank_[at(x.node)] < rank_[at(y.node)]; });
+  const auto turn = [&](const stash_reader& r) {
+    return serves(r) ? rank_[at(r.node)] : std::numeric_limits<int>::max();
+  };
+  return *std::min_element(b.readers.begin(), b.readers.end(),
+                           [&](const stash_reader& x, const stash_reader& y) { return turn(x) < turn(y); });
 }
 
 // Whether somebody reads its values, so that keeping them is no more than what happens anyway.
@@ -90,31 +112,98 @@ bool recipes::has_values(const stashed_block& b) const {
   });
 }
 
-bool recipes::may_go(const stashed_block& b) const {
+exactness recipes::wanted_of(const stashed_block& b) const {
+  exactness wanted = exactness::none;
+  for (const stash_reader& r : b.readers)
+    wanted = std::max(wanted, exactness_of(r.needs));
+  return wanted;
+}
+
+// Of what the copies read. Rounded values that are kept still have their signs, those that are made of
+// rounded ones may not.
+exactness recipes::wanted_of_copy(const stashed_block& b) const {
+  const auto is_value = [](const std::string& need) { return need == "value" || need == "fine_value"; };
+  for (const stash_reader& r : b.readers)
+    if (serves(r) && !std::all_of(r.needs.begin(), r.needs.end(), is_value)) return exactness::exact;
+  return exactness::fine;
+}
+
+bool recipes::may_go(const stashed_block& b, recipe* r) const {
   if (!b.raw_because.empty() || b.size.type == tensorflow::DT_BOOL || !has_values(b) ||
       flow_.frame(b.root.node) != 0)
     return false;
-  for (const stash_reader& r : b.readers)
-    if (by_index_.count(r.node) != 0 || flow_.frame(r.node) != 0 || !flow_.may_wait(r.node, b.root.node))
+  for (const stash_reader& reading : b.readers)
+    if (by_index_.count(reading.node) != 0 || flow_.frame(reading.node) != 0 ||
+        !flow_.may_wait(reading.node, b.root.node))
       return false;
   const stash_reader& first = first_reader(b);
   if (first.gate < 0 || rank_[at(first.gate)] >= rank_[at(first.node)]) return false;
-  int ops = 0;
-  return can_copy(b.root, b.size.bytes(), first.gate, &ops);
+  return can_copy(b.root, b.size.bytes(), first.gate, wanted_of_copy(b), r);
 }
 
-bool recipes::can_copy(const source& s, std::int64_t map_bytes, int gate, int* ops) const {
+// Whether what it is made of may be kept as exactly as it asks for: never for it alone where it asks for all
+// bits, and not where that would not pay.
+bool recipes::is_allowed(const recipe& r) const {
+  if (!lossy_) return true;
+  return std::all_of(r.from.begin(), r.from.end(), [&](const auto& asked) {
+    const bool wider = asked.second > wanted_.at(asked.first);
+    return !wider || (asked.second != exactness::exact && unpaid_.count(asked.first) == 0);
+  });
+}
+
+// Bits that are not kept without the map. A sign that its values would have told needs a bit of its own.
+double recipes::saved_by(const stashed_block& b) const {
+  const double each = bits_.of(graph_, b, wanted_of(b)) - (b.bits == "sign_mask" ? 1 : 0);
+  return each * static_cast<double>(b.size.elements);
+}
+
+// Bits that are kept in addition because a map has to be as exact as those ask for that are made of it.
+double recipes::added_for(const source& from) const {
+  const stashed_block& b = step_.blocks[at(step_.block_of.at(from))];
+  if (wanted_.at(from) >= exactness::fine) return 0;
+  const double each = bits_.of(graph_, b, exactness::fine) - bits_.of(graph_, b, wanted_.at(from));
+  return each * static_cast<double>(b.size.elements);
+}
+
+// Finds maps that would have to be kept more exactly for less than that takes; whether there are any.
+bool recipes::find_unpaid() {
+  std::map<source, double> gain;
+  for (const auto& [k, r] : made_of_) {
+    std::vector<source> wider;
+    for (const auto& [from, asked] : r.from)
+      if (added_for(from) > 0) wider.push_back(from);
+    for (const source& from : wider)
+      gain[from] += saved_by(step_.blocks[at(k)]) / static_cast<double>(wider.size());
+  }
+  const std::size_t before = unpaid_.size();
+  for (const auto& [from, saved] : gain)
+    if (saved <= added_for(from)) unpaid_.insert(from);
+  return unpaid_.size() > before;
+}
+
+// `wanted`: how exact it has to be.
+bool recipes::can_copy(const source& s, std::int64_t map_bytes, int gate, exactness wanted, recipe* r) const {
   if (s.is_control() || s.port != 0) return false;
   const std::string& op = graph_.op(s.node);
   const bool view = is_alias(op);
-  if ((!view && (!is_cheap(op) || ++*ops > most_ops)) || is_held_elsewhere(op) ||
+  if ((!view && (!is_cheap(op) || ++r->ops > most_ops)) || is_held_elsewhere(op) ||
       step_.backward[at(s.node)] || flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) ||
       sizes_.find(s) == nullptr)
     return false;
   const std::vector<source>& inputs = graph_.inputs(s.node);
-  return std::all_of(inputs.begin(), inputs.end(), [&](const source& in) {
-    return in.is_control() || stays(in, map_bytes) || can_copy(in, map_bytes, gate, ops);
-  });
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const source& in = inputs[k];
+    if (in.is_control()) continue;
+    const bool continuous =
+        exactness_of(needs_of_input(graph_, s.node, static_cast<int>(k))) == exactness::value;
+    const exactness here = continuous ? wanted : exactness::exact;
+    if (const source root = root_of(graph_, in); kept_.count(root) != 0) {
+      r->from[root] = std::max(r->from[root], here);
+    } else if (!stays(in, map_bytes) && !can_copy(in, map_bytes, gate, here, r)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::set<source> recipes::keep_what_fits(headroom* spare) {

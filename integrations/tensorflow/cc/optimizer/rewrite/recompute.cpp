@@ -34,6 +34,7 @@ class copier {
     bytes_ = b.size.bytes();
     first_ = &chosen_.first_reader(b);
     for (const stash_reader& r : b.readers) {
+      if (!chosen_.serves(r)) continue;
       copy& c = copied(r.tensor);
       c.last_reader = later(r.node, c.last_reader);
       result_->mutable_node(r.node)->set_input(r.input, c.name);
@@ -91,10 +92,10 @@ class copier {
 }  // namespace
 
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, std::int64_t min_bytes, headroom* spare, tensor_sizes* sizes,
+                     const control_flow& flow, const settings& request, headroom* spare, tensor_sizes* sizes,
                      tensorflow::GraphDef* result) {
   copied_ops done;
-  recipes chosen(graph, analysis, flow, min_bytes, *sizes);
+  recipes chosen(graph, analysis, flow, request, *sizes);
   if (spare != nullptr) done.kept = chosen.keep_what_fits(spare);
   const std::vector<int> blocks = chosen.blocks();
   if (blocks.empty()) return done;

@@ -12,12 +12,13 @@
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/plan/headroom.hpp"
+#include "optimizer/plan/kept_bits.hpp"
 
 namespace stash_tf {
 
 /// What recompute() changed.
 struct copied_ops {
-  int maps = 0;            ///< that the backward pass no longer reads
+  int maps = 0;            ///< whose values the backward pass no longer reads
   int ops = 0;             ///< that were copied for them
   std::int64_t bytes = 0;  ///< of these maps
   std::set<source> kept;   ///< other maps, which could go as well but do not raise the peak
@@ -26,8 +27,12 @@ struct copied_ops {
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
 /// deterministic ops without state, element-wise or moving elements, at most eight for a map, whose large
 /// inputs are other maps that the backward pass reads for their values; small tensors, as a norm's factors,
-/// stay as they are. A copy waits for the gradient that the first reader of its map meets. The same ops read
-/// the same values, so every bit of the step is the same.
+/// stay as they are. A copy waits for the gradient that the first reader of its map meets.
+///
+/// Where the policy rounds nothing, the same ops read the same values, so every bit of the step is the same.
+/// Where it may round, what a map is made of is rounded as far as its readers allow (need_propagation.hpp), a
+/// map goes only where that keeps fewer bits, and who needs one bit for each value takes that of the map
+/// itself.
 ///
 /// `spare`: what a step in which each map has copies of its own leaves free. Maps that fit in there stay, and
 /// so do copies between the readers of several maps. Null: there is none, for the smallest peak.
@@ -38,7 +43,7 @@ struct copied_ops {
 /// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
 /// `sizes`. `result` is written if there are any.
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, std::int64_t min_bytes, headroom* spare, tensor_sizes* sizes,
+                     const control_flow& flow, const settings& request, headroom* spare, tensor_sizes* sizes,
                      tensorflow::GraphDef* result);
 
 }  // namespace stash_tf
