@@ -695,6 +695,15 @@ class LargestBatch(CommandTest):
 class Sweep(CommandTest):
     command = ["sweep", "lenet", "--batch", 8, "--machine", "rtx", "--evaluations", 10]
 
+    def test_without_offsets_budgets_hold_for_live_bytes(self):
+        self.done(*self.command, "--budgets", "0.7,0.5", "--json", "placed.json")
+        self.done(*self.command, "--budgets", "0.7,0.5", "--no-layout", "--json", "live.json")
+        placed, live = self.read_json("placed.json"), self.read_json("live.json")
+        self.assertEqual([placed["laid_out"], live["laid_out"]], [True, False])
+        for row in live["rows"]:
+            self.assertTrue(row["valid"])
+            self.assertLessEqual(row["planned_peak_bytes"], row["budget_bytes"])
+
     def test_the_unplanned_time_does_not_depend_on_what_fits(self):
         fits = self.done(*self.command, "--budgets", "1.0,0.01", "--json", "fits.json")
         code, out, err = self.run_stash(*self.command, "--budgets", "0.01,0.02", "--json", "none.json")

@@ -32,6 +32,7 @@ struct options {
   graph_source source;
   plan_source plan;
   std::vector<std::string> budgets{"1.0", "0.9", "0.8", "0.7", "0.6", "0.5", "0.4", "0.3", "0.2"};
+  bool no_layout = false;
   std::string json, html;
 };
 
@@ -185,6 +186,7 @@ void write_rows(const options& o, const swept& x, const std::vector<row>& rows) 
                                 {"policy", planner::to_string(x.request.chosen_policy)},
                                 {"seed", x.request.seed},
                                 {"evaluations", x.request.evaluations},
+                                {"laid_out", x.request.lay_out},
                                 {"baseline_bytes", x.baseline},
                                 {"beside_maps_bytes", x.static_bytes},
                                 {"unplanned_ms", x.unplanned_ms},
@@ -203,6 +205,7 @@ int run(options& o) {
   const stops_between_steps guard;
   request.stop = [] { return interrupted(); };
   request.smallest_budget = false;
+  request.lay_out = !o.no_layout;
   planner::budget_planner sweep(g, request);
   std::vector<row> rows = rows_of(o, sweep);
   const swept common{g, request, sweep.baseline_bytes(), sweep.static_bytes(),
@@ -241,6 +244,8 @@ void add_sweep(CLI::App& app, action& chosen) {
                    "come on top)")
       ->type_name("SIZE,...")
       ->delimiter(',');
+  command->add_flag("--no-layout", o->no_layout,
+                    "no offsets: a budget holds for the largest sum of live bytes");
   command->add_option("--json", o->json, "write the rows")->type_name("FILE")->check(some_text());
   command->add_option("--html", o->html, "write curve and rows to open in a browser")
       ->type_name("FILE")
