@@ -45,28 +45,23 @@ class finder {
       consider(start);
       if ((limits_.prices != nullptr || !limits_.relax) && !best_.found) consider(repaired(start));
     }
-    if (!best_.impossible) {
-      if (relaxed_.solved) consider(repaired(largest_share()));
-      consider(repaired(cheapest()));
-      // With the prices of a problem much like this one it was considered there.
-      if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
-      if (few_choices()) {
-        consider_all();
-        return finished();
-      }
-      if (!best_.found && host_was_full_) consider(any_that_fits());
-      if (best_.found) improve();
-    }
-    return finished();
-  }
-
- private:
-  fastest_choice finished() {
+    if (!best_.impossible) search();
     if (!best_.found) {
       best_.missing = nearest_missing_;
       best_.missing_step = nearest_step_;
     }
     return std::move(best_);
+  }
+
+ private:
+  void search() {
+    if (relaxed_.solved) consider(repaired(largest_share()));
+    consider(repaired(cheapest()));
+    // With the prices of a problem much like this one it was considered there.
+    if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
+    if (few_choices()) return consider_all();
+    if (!best_.found && host_was_full_) consider(any_that_fits());
+    if (best_.found) improve();
   }
 
   bool few_choices() const {

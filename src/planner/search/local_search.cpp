@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/local_search.hpp"
 
-#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "planner/search/mend.hpp"
@@ -10,6 +10,8 @@ namespace stash::planner {
 namespace {
 
 constexpr std::size_t most_changes = 3;
+// So many options of an item are drawn, and the one that costs least is taken: most options are no good.
+constexpr int draws = 4;
 constexpr int most_mends = 6;
 constexpr double mend_noise = 3.0;
 // At first, a choice may be slower than the current one by this share.
@@ -65,10 +67,19 @@ class nearby_search {
     return sim_.run(c, give_up_ms);
   }
 
+  std::int32_t random_option(const std::vector<double>& costs) {
+    std::size_t least = random_.below(costs.size());
+    for (int n = 1; n < draws; ++n) {
+      const std::size_t other = random_.below(costs.size());
+      if (costs[other] < costs[least]) least = other;
+    }
+    return static_cast<std::int32_t>(least);
+  }
+
   simulated try_changes(option_choice& trial, double give_up_ms) {
     for (std::size_t k = 1 + random_.below(most_changes); k > 0; --k) {
       const std::size_t i = open_[random_.below(open_.size())];
-      trial[i] = static_cast<std::int32_t>(random_.below(p_.items[i].options.size()));
+      trial[i] = random_option(costs_[i]);
     }
     simulated s = evaluate(trial, give_up_ms);
     // A run that was given up as too slow lacks no memory.
