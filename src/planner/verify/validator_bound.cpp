@@ -87,7 +87,7 @@ class bound_checker {
     if (!prices.readable()) return 0.0;
     sum_t priced = 0.0L;
     double least = all_ms_, bytes = 0.0, work = 0.0;
-    std::vector<movable_bytes> movable(prices.classes());
+    std::vector<double> movable(prices.classes(), 0.0);
     std::int64_t budget = 20'000'000;
     for (const choice_group& c : groups_of(g_, legal)) {
       const group_cost cost = cheapest(p_, legal, prices, c, budget);
@@ -97,10 +97,8 @@ class bound_checker {
       }
       priced += cost.priced;
       least += cost.work;
-      for (std::size_t k = 0; k < movable.size(); ++k) {
-        movable[k].sum += cost.movable[k].sum;
-        movable[k].largest = std::max(movable[k].largest, cost.movable[k].largest);
-      }
+      for (std::size_t k = 0; k < movable.size(); ++k)
+        movable[k] += cost.movable[k];
       bytes += cost.most_bytes;
       work += cost.most_work;
     }
@@ -108,8 +106,7 @@ class bound_checker {
     priced += prices.constant(movable, longest);
     // No more than what rounding could have added.
     const auto n = static_cast<sum_t>(ticks + p_.certificate.first_tick.size() + 1000);
-    priced -=
-        n * std::numeric_limits<sum_t>::epsilon() * prices.magnitude(bytes, work + all_ms_, longest, movable);
+    priced -= n * std::numeric_limits<sum_t>::epsilon() * prices.magnitude(bytes, work + all_ms_, longest);
     const auto bound = static_cast<double>(std::min<sum_t>(priced, longest));
     return bound > least ? bound : least;
   }

@@ -67,12 +67,6 @@ double products(const graph& g, const op& o);
 
 // ---- validator_bound_prices.cpp: what a certificate says -----------------------------------------------
 
-/// Of the forms of a class that can move.
-struct movable_bytes {
-  double sum = 0.0;          ///< at most
-  std::int64_t largest = 0;  ///< of one of them
-};
-
 /// A certificate read as prices of ticks. Prices of the wrong sign count as none.
 class tick_prices {
  public:
@@ -84,25 +78,24 @@ class tick_prices {
 
   /// Of one byte that is on the device in the ticks [first, last], and while compute waits between them.
   sum_t hold(std::int32_t first, std::int32_t last) const;
-  /// Of one byte of a form of a class that may leave when tick `released` ends and must be back when tick
-  /// `needed` begins, without hold() of the time that it is away. May be negative: it frees memory for
-  /// others.
-  sum_t move(std::int32_t released, std::int32_t needed, std::size_t number) const;
+  /// Of a form of so many bytes that may leave when tick `released` ends and must be back when tick `needed`
+  /// begins, without hold() of the time that it is away. May be negative: it frees memory for others. A form
+  /// may be counted in any class: in the one where it is dearest.
+  sum_t move(std::int32_t released, std::int32_t needed, std::int64_t bytes) const;
+  /// So many bytes of it count if a form is counted in this class: its other bytes move in no time.
+  std::int64_t counted(std::int64_t bytes, std::size_t number) const;
   /// Of one ms of work of compute in this tick.
   double work(std::int32_t tick) const;
 
-  /// The class of a form of so many bytes.
-  std::size_t class_of(std::int64_t bytes) const;
   std::size_t classes() const noexcept { return classes_.size(); }
 
-  /// What the bound is in addition to the cost of all choices, if no more than `movable` (per class) can move
-  /// and a plan takes at most `longest_ms`.
-  sum_t constant(const std::vector<movable_bytes>& movable, double longest_ms) const;
+  /// What the bound is in addition to the cost of all choices, if no more bytes than `movable` (per class)
+  /// can move and a plan takes at most `longest_ms`.
+  sum_t constant(const std::vector<double>& movable, double longest_ms) const;
 
   /// Sum of the sizes of all that is added up by the functions above, for `bytes` that are held or moved and
   /// `work_ms` of work: what rounding errors are a tiny share of.
-  sum_t magnitude(double bytes, double work_ms, double longest_ms,
-                  const std::vector<movable_bytes>& movable) const;
+  sum_t magnitude(double bytes, double work_ms, double longest_ms) const;
 
  private:
   double at(const std::vector<double>& list, std::size_t k) const { return k < list.size() ? list[k] : 0.0; }
@@ -121,8 +114,8 @@ class tick_prices {
   std::vector<double>* list_of(std::string_view name, int& sign);
   std::vector<double>* list_of_class(std::string_view name, int& sign);
   sum_t constant_of_step(std::size_t k, double& least_rate, sum_t& all_ms) const;
-  sum_t latency_per_byte(std::size_t number, const movable_bytes& movable) const;
-  sum_t constant_of_class(std::size_t number, const movable_bytes& movable) const;
+  sum_t latency_per_byte(std::size_t number) const;
+  sum_t constant_of_class(std::size_t number, double movable) const;
 
   const std::vector<double>& fixed_;
   const std::vector<double>& op_ms_;
@@ -285,7 +278,7 @@ struct group_cost {
   double priced = 0.0;                       ///< no configuration costs less under the prices
   double work = 0.0;                         ///< nor adds less work, in ms
   double most_bytes = 0.0, most_work = 0.0;  ///< nor holds, moves and adds more
-  std::vector<movable_bytes> movable;        ///< per class
+  std::vector<double> movable;               ///< bytes that can move, per class, at most
   bool exact = true;                         ///< all configurations were looked at
   bool legal = true;                         ///< there is one
 };

@@ -46,23 +46,19 @@ class group {
       choices_ = group_choices(g_, legal_, c_, false, margin_);
       result = search(budget);
     }
-    result.movable.resize(prices_.classes());
+    result.movable.assign(prices_.classes(), 0.0);
     for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
       double kept = 0.0;
       // Even for the group's last reader there must be time to be away.
       const std::int32_t released = released_after(k);
       const bool leaves = released >= 0 && !c_.ops.empty() && away(released, tick_of(c_.ops.back()) - 1);
-      std::vector<std::int64_t> movable(prices_.classes(), 0);
+      std::int64_t movable = 0;
       for (const legal_form& f : choices_.forms[k]) {
         kept = std::max(kept, static_cast<double>(f.kept) + f.overflow);
-        if (!leaves || !legal_.movable(c_.storages[k], f.kept)) continue;
-        std::int64_t& most = movable[class_of(k, f)];
-        most = std::max(most, f.kept);
+        if (leaves && legal_.movable(c_.storages[k], f.kept)) movable = std::max(movable, f.kept);
       }
-      for (std::size_t c = 0; c < movable.size(); ++c) {
-        result.movable[c].sum += static_cast<double>(movable[c]);
-        result.movable[c].largest = std::max(result.movable[c].largest, movable[c]);
-      }
+      for (std::size_t c = 0; c < result.movable.size(); ++c)
+        result.movable[c] += static_cast<double>(prices_.counted(movable, c));
       result.most_bytes += kept + static_cast<double>(dense_[k]);
     }
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
@@ -122,10 +118,6 @@ class group {
     const dense_life& l = legal_.life(c_.storages[k]);
     return l.last_forward.valid() ? tick_of(l.last_forward) + 1 : -1;
   }
-  // A form that is larger than its map, which no plan has a use for, is with the others of its storage.
-  std::size_t class_of(std::size_t k, const legal_form& f) const {
-    return prices_.class_of(std::min(f.kept, dense_[k]));
-  }
   static bool away(std::int32_t released, std::int32_t needed) { return needed > released + 2; }
 
   // The kept form, on the device or for a while on the host.
@@ -143,8 +135,7 @@ class group {
     const auto end = static_cast<std::int32_t>(2 * g_.ops.size()) - 2;
     sum_t sum = static_cast<sum_t>(f.kept) * prices_.hold(first, last) + f.overflow * prices_.hold(0, end);
     if (released >= 0 && away(released, needed) && legal_.movable(s, f.kept))
-      sum +=
-          std::min<sum_t>(0.0L, static_cast<sum_t>(f.kept) * prices_.move(released, needed, class_of(k, f)));
+      sum += std::min(sum_t{0.0L}, prices_.move(released, needed, f.kept));
     return sum;
   }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <system_error>
 
 #include "planner/verify/validator_bound.hpp"
@@ -189,12 +190,6 @@ void tick_prices::spread_moves(class_rows& c) {
   }
 }
 
-std::size_t tick_prices::class_of(std::int64_t bytes) const {
-  if (limits_.empty()) return 0;
-  return static_cast<std::size_t>(std::lower_bound(limits_.begin(), limits_.end() - 1, bytes) -
-                                  limits_.begin());
-}
-
 sum_t tick_prices::hold(std::int32_t first, std::int32_t last) const {
   const auto ticks = static_cast<std::int32_t>(fixed_.size());
   first = std::max(first, 0);
@@ -203,15 +198,26 @@ sum_t tick_prices::hold(std::int32_t first, std::int32_t last) const {
   return held_[last + 1] - held_[first] + waited_[last + 1] - waited_[first + 1];
 }
 
-sum_t tick_prices::move(std::int32_t released, std::int32_t needed, std::size_t number) const {
-  return classes_[number].released_sum[released] + classes_[number].needed_sum[needed];
+std::int64_t tick_prices::counted(std::int64_t bytes, std::size_t number) const {
+  return limits_.empty() ? bytes : std::min(bytes, limits_[number]);
+}
+
+sum_t tick_prices::move(std::int32_t released, std::int32_t needed, std::int64_t bytes) const {
+  const sum_t away = hold(released, needed);
+  sum_t dearest = -std::numeric_limits<sum_t>::infinity();
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    const auto of_class = static_cast<sum_t>(counted(bytes, c));
+    const sum_t moved = classes_[c].released_sum[released] + classes_[c].needed_sum[needed];
+    dearest = std::max(dearest, of_class * moved - (static_cast<sum_t>(bytes) - of_class) * away);
+  }
+  return dearest;
 }
 
 double tick_prices::work(std::int32_t tick) const {
   return tick >= 0 && position_of(tick) < work_.size() ? work_[tick] : 0.0;
 }
 
-sum_t tick_prices::constant(const std::vector<movable_bytes>& movable, double longest_ms) const {
+sum_t tick_prices::constant(const std::vector<double>& movable, double longest_ms) const {
   sum_t bound = 0.0L, all_ms = 0.0L;
   double least_rate = 0.0;
   for (std::size_t k = 0; k < steps_; ++k)
@@ -244,18 +250,18 @@ sum_t tick_prices::constant_of_step(std::size_t k, double& least_rate, sum_t& al
   return bound;
 }
 
-// Of a byte of the largest transfers of a class: they share the latency among most.
-sum_t tick_prices::latency_per_byte(std::size_t number, const movable_bytes& movable) const {
+// Of a byte of a transfer as large as the limit of its class: no other has less.
+sum_t tick_prices::latency_per_byte(std::size_t number) const {
   if (limits_.empty()) return 0.0L;
-  return static_cast<sum_t>(latency_ms_) / static_cast<sum_t>(std::max(limits_[number], movable.largest));
+  return static_cast<sum_t>(latency_ms_) / static_cast<sum_t>(limits_[number]);
 }
 
-sum_t tick_prices::constant_of_class(std::size_t number, const movable_bytes& movable) const {
+sum_t tick_prices::constant_of_class(std::size_t number, double movable) const {
   const class_rows& c = classes_[number];
   const auto step = [this](const std::vector<double>& list, std::size_t k) {
     return static_cast<sum_t>(at(list, k)) - at(list, k + 1);
   };
-  const sum_t latency = latency_per_byte(number, movable);
+  const sum_t latency = latency_per_byte(number);
   const sum_t a = out_ms_per_byte_ + latency, b = in_ms_per_byte_ + latency;
   // What the rows charge for a byte that has been sent, or fetched, by the end of step k. Neither sum ever
   // falls, so each of its bytes counts from some step on.
@@ -271,11 +277,10 @@ sum_t tick_prices::constant_of_class(std::size_t number, const movable_bytes& mo
     least_sent = std::min(least_sent, sent);
     least_fetched = std::min(least_fetched, fetched);
   }
-  return (least_sent + least_fetched) * movable.sum;
+  return (least_sent + least_fetched) * movable;
 }
 
-sum_t tick_prices::magnitude(double bytes, double work_ms, double longest_ms,
-                             const std::vector<movable_bytes>& movable) const {
+sum_t tick_prices::magnitude(double bytes, double work_ms, double longest_ms) const {
   sum_t per_byte = 0.0L, per_ms = 1.0L, limited = 0.0L;
   std::vector<const std::vector<double>*> of_bytes{&host_, &begin_, &end_, &inner_};
   for (const class_rows& c : classes_)
@@ -294,8 +299,8 @@ sum_t tick_prices::magnitude(double bytes, double work_ms, double longest_ms,
   }
   const double fixed = fixed_.empty() ? 0.0 : *std::max_element(fixed_.begin(), fixed_.end());
   sum_t links = static_cast<sum_t>(out_ms_per_byte_) + in_ms_per_byte_;
-  for (std::size_t c = 0; c < movable.size(); ++c)
-    links += 2.0L * latency_per_byte(c, movable[c]);
+  for (std::size_t c = 0; c < classes_.size(); ++c)
+    links += 2.0L * latency_per_byte(c);
   return (per_byte + per_ms * links) * bytes + per_ms * (static_cast<sum_t>(work_ms) + longest_ms) +
          limited * (std::abs(static_cast<sum_t>(limit_)) + fixed) + per_byte * host_bytes_;
 }
