@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/layout/layout_orders.hpp"
 #include "stash/error.hpp"
 
 namespace stash::bench {
@@ -17,19 +18,15 @@ using planner::layout_block;
 /// Not those of <random>, whose distributions differ between platforms.
 class random_numbers {
  public:
-  explicit random_numbers(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL) {}
+  explicit random_numbers(std::uint64_t seed) : numbers_(seed * 0x9E3779B97F4A7C15ULL) {}
 
   std::int64_t below(std::int64_t bound) {
-    state_ += 0x9E3779B97F4A7C15ULL;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-    return static_cast<std::int64_t>((z ^ (z >> 31U)) % static_cast<std::uint64_t>(bound));
+    return static_cast<std::int64_t>(numbers_.below(static_cast<std::size_t>(bound)));
   }
   std::int64_t between(std::int64_t least, std::int64_t most) { return least + below(most - least + 1); }
 
  private:
-  std::uint64_t state_;
+  planner::placing::random_numbers numbers_;
 };
 
 void require(bool holds, const char* function, const char* argument, const char* expected) {

@@ -411,9 +411,10 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
     if (other >= 0 && own.best.height < height) own.way = other;
     return {0, budget.used() - start};
   }
-  const std::vector<order> seeds = sequences.for_placing(), simple = sequences.simple();
+  const std::vector<order> seeds = sequences.for_placing();
+  const auto simple_ways = [&] { portfolio(own, sequences.simple(), seeds.size(), budget); };
   const bool many = problem.items.size() > most_quick_items;
-  if (many) portfolio(own, simple, seeds.size(), budget);
+  if (many) simple_ways();
   if (!many || (!own.best.done() && !budget.stopped())) portfolio(own, seeds, 0, budget);
   if (own.best.done() || share == 0) return {};
 
@@ -428,7 +429,8 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
   if (exact) exact->round(first_slice);
   if (!over()) ejection.run(first_slice * 16);
   if (!over()) climber.run(first_slice * 8);
-  if (!over() && !many) portfolio(own, simple, seeds.size(), budget);
+  if (!over() && !many) simple_ways();
+  if (over()) return {exact ? exact->nodes() : 0, budget.used() - start};
 
   std::vector<order> promoted{sequences.for_placing(static_cast<std::size_t>(own.way) / std::size(all_fits))};
   for (order& sequence : sequences.fullest_first())

@@ -134,8 +134,9 @@ std::vector<order> orders::simple() const {
 }
 
 order orders::for_placing(std::size_t number) const {
-  return number < before_simple() ? by(placing_keys[number], {})
-                                  : simple()[(number - before_simple()) % simple().size()];
+  if (number < before_simple()) return by(placing_keys[number], {});
+  std::vector<order> all = simple();
+  return std::move(all[(number - before_simple()) % all.size()]);
 }
 
 std::size_t orders::before_simple() {

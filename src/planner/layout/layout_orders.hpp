@@ -16,10 +16,12 @@ using order = std::vector<std::uint32_t>;  ///< item numbers
 /// Reproducible on every platform, unlike the distributions of <random>.
 class random_numbers {
  public:
+  explicit random_numbers(std::uint64_t state = 7) noexcept : state_(state) {}
+
   std::size_t below(std::size_t bound) noexcept;
 
  private:
-  std::uint64_t state_ = 7;
+  std::uint64_t state_;
 };
 
 class orders {

@@ -4,12 +4,14 @@
 The batch is 1, and a "sample" is all that the step recorded. What an optimizer does is not recorded.
 """
 
+import math
+
 import torch
 
 from . import forms, needs
 from .graph_recipes import recipes_of
 from .graph_storages import Storages, append, tensors
-from .values import elements_of, gradient_sharing, is_view, is_whole_view, sources_of
+from .values import gradient_sharing, is_view, is_whole_view, sources_of
 
 WORDS = {needs.SIGN: "sign", needs.RANGE: "range", needs.VALUE: "value", needs.FINE: "fine_value", needs.EXACT: "exact_value",
          needs.MASK: "exact_value"}  # where it turned out to be no mask
@@ -101,7 +103,7 @@ class _Builder:
         form = group and self.plan.chosen(group)[0]
         if isinstance(form, forms.WindowIndex):
             taps = form.window.kernel_d * form.window.kernel_h * form.window.kernel_w
-            window = self.storages.add(f"{name}.window", "auxiliary", torch.uint8, elements_of(slot.shape), window_taps=taps)
+            window = self.storages.add(f"{name}.window", "auxiliary", torch.uint8, math.prod(slot.shape), window_taps=taps)
             self.window_of[slot.node, slot.name] = window
             optional.append(window)
 
@@ -141,7 +143,7 @@ class _Builder:
         if not node.reached or value[1] >= len(node.outputs):
             return
         shape, dtype = node.outputs[value[1]]
-        size = elements_of(shape) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         if not size:
             return
         known, name = self.backward.of(value), f"gradient of {self._name(value[0])}.{value[1]}"

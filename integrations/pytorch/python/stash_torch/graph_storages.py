@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storages of a training graph that is made of a recorded step."""
 
-from .values import elements_of, forward_sharing, sized
+import math
+
+from .values import forward_sharing, sized, value_of
 
 FIXED = ("weight", "weight_gradient", "statistic", "saved_statistic")
 
@@ -17,9 +19,9 @@ class Storages:
         self.weights |= {self.shared.of(value_of(slot)) for node in nodes for slot in node.slots if slot.storage in protected}
         for index, node in enumerate(nodes):
             for output, (shape, dtype) in enumerate(node.outputs):
-                self._at_least((index, output), dtype, elements_of(shape) * dtype.itemsize)
+                self._at_least((index, output), dtype, math.prod(shape) * dtype.itemsize)
             for leaf in node.leaves.values():
-                self._at_least(("leaf", leaf.storage), leaf.dtype, elements_of(leaf.shape) * leaf.dtype.itemsize)
+                self._at_least(("leaf", leaf.storage), leaf.dtype, math.prod(leaf.shape) * leaf.dtype.itemsize)
         for node in nodes:
             for slot in node.slots:
                 if slot.bytes:  # what a slot tells of its storage counts
@@ -56,10 +58,6 @@ class Storages:
 
     def has_fixed_size(self, place):
         return "fixed_bytes" in self.list[place]
-
-
-def value_of(slot):
-    return slot.producer if slot.producer is not None else ("slot", slot.storage)
 
 
 def append(those, one):

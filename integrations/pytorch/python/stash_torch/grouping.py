@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storages that a recorded step saved, with all their readers; which of them may be kept in another form."""
 
+import math
+
 import torch
 
 from . import needs
@@ -61,7 +63,7 @@ class Grouping:
     def group_of(self, slots):
         first = min(slots, key=lambda slot: slot.node)
         size = first.dtype.itemsize
-        base = next((slot for slot in slots if slot.offset == 0 and _elements(slot.shape) * size == slot.bytes
+        base = next((slot for slot in slots if slot.offset == 0 and math.prod(slot.shape) * size == slot.bytes
                      and _dense(slot)), None)
         for slot in slots:
             known = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
@@ -76,13 +78,6 @@ class Grouping:
         for group in self.groups.values():
             sizes[group.slots[0].storage, group.slots[0].version] = group.bytes
         return sum(sizes.values())
-
-
-def _elements(shape):
-    count = 1
-    for each in shape:
-        count *= each
-    return count
 
 
 def _dense(slot):

@@ -5,6 +5,8 @@ A value is (node, output), ("leaf", storage) or ("slot", storage). Values share 
 where their slots say so, and where an op has written over its input, which autograd's version counters tell.
 """
 
+import math
+
 import torch
 
 from .recipes import IN_PLACE, VIEWS
@@ -41,13 +43,6 @@ def sources_of(node):
             yield edge, ("leaf", node.leaves[edge].storage)
 
 
-def elements_of(shape):
-    count = 1
-    for each in shape:
-        count *= each
-    return count
-
-
 def is_view(node):
     return node.name in MEMORY_VIEWS
 
@@ -64,7 +59,11 @@ def is_whole_view(nodes, node):
     else:
         made = nodes[value[0]].outputs
         shape = made[value[1]][0] if value[1] < len(made) else None
-    return shape is not None and elements_of(shape) == elements_of(node.outputs[0][0])
+    return shape is not None and math.prod(shape) == math.prod(node.outputs[0][0])
+
+
+def value_of(slot):
+    return slot.producer if slot.producer is not None else ("slot", slot.storage)
 
 
 def forward_sharing(nodes):
@@ -77,7 +76,7 @@ def forward_sharing(nodes):
         for leaf in node.leaves.values():
             shared.join(of_storage.setdefault(leaf.storage, ("leaf", leaf.storage)), ("leaf", leaf.storage))
         for slot in node.slots:
-            value = slot.producer if slot.producer is not None else ("slot", slot.storage)
+            value = value_of(slot)
             shared.join(of_storage.setdefault(slot.storage, value), value)
             if slot.producer is not None:
                 _join_overwritten(nodes, shared, slot)
