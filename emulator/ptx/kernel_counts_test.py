@@ -2,6 +2,7 @@
 """scripts/kernel_counts with a program that is built already. kernel_counts_test.py SCRIPT GPU_BENCH_PTX"""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ def run(*words):
 
 def main():
     script, program = sys.argv[1:]
+    where = re.search(r'^PROGRAM = "(.+)"', Path(script).read_text(), re.MULTILINE)
+    assert program.endswith("/" + where[1]), (program, where[1])  # where the script looks for what it has built
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"
         done = run(script, "--program", program, "--filter", "^(en|de)code/sign_mask/|^encode/bitmap/|relu_forward/sign_mask",
