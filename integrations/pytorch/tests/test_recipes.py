@@ -74,6 +74,14 @@ def test_a_norm_that_two_ways_lead_to(norm):
     assert any("cat" in group.recipe.names for group in plan.groups.values() if group.recipe)
 
 
+@pytest.mark.parametrize("norm", list(NORMS))
+def test_a_norm_that_two_tensors_are_made_of(norm):
+    """Both keep their results, so that nobody saves that of the norm."""
+    plan = run(NORMS[norm](), lambda x: torch.sigmoid(x) + torch.tanh(x)).plans[0]
+    names = [group.recipe.names for group in plan.groups.values() if group.recipe]
+    assert sum(len(each) == 2 and "norm" in each[0] for each in names) == 2, names
+
+
 def test_a_batch_norm_without_parameters_is_computed_again():
     plan = run(nn.BatchNorm2d(8, affine=False), functional.silu).plans[0]
     calls = [call for group in plan.groups.values() if group.recipe for call in group.recipe.calls()]

@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 __all__ = ["BudgetError", "Session", "compress", "enable", "register_need"]
 
 
-def compress(model, policy="lossless", budget=None):
+def compress(model, policy="lossless", budget=None, recompute="cheap"):
     """A context in which training steps of this thread keep less for their backward pass.
 
     model: a module, or several; their parameters and buffers are never touched.
@@ -36,13 +36,15 @@ def compress(model, policy="lossless", budget=None):
     budget: bytes, or a text as "6 GiB", for the peak of a step: on a GPU of all that is allocated there, on a CPU of what
     the step allocates. Tensors then stay as they are where that keeps the budget. If the smallest peak of the policy is
     above it, a later step of that kind raises BudgetError before it begins, with the budget that would do.
+    recompute: what may run again in the backward pass: "cheap" ops (norms, activations and the like), "all" (convolutions,
+    matrix products and attention, too: less memory, more time), or "none".
 
     The first step of each kind (sequence of ops, shapes) is recorded and runs as without Stash. Returns a Session, which
     is a context manager, also a decorator.
     """
-    return Session(model, policy, budget)
+    return Session(model, policy, budget, recompute)
 
 
-def enable(model, policy="lossless", budget=None):
+def enable(model, policy="lossless", budget=None, recompute="cheap"):
     """compress() without a block: ends with close() of the session that it returns."""
-    return Session(model, policy, budget).__enter__()
+    return Session(model, policy, budget, recompute).__enter__()

@@ -27,8 +27,8 @@ class Impossible(Exception):
 
 
 class Chooser:
-    def __init__(self, recorder, protected, policy, disabled):
-        self.recorder, self.policy, self.disabled = recorder, policy, disabled
+    def __init__(self, recorder, protected, policy, disabled, recompute="cheap"):
+        self.recorder, self.policy, self.disabled, self.recompute = recorder, policy, disabled, recompute
         self.nodes = recorder.nodes
         self.protected = frozenset(protected | recorder.leaves)
         self.grouping = Grouping(self.nodes, self.protected, disabled)
@@ -113,7 +113,7 @@ class Chooser:
         index, output = value
         node = self.nodes[index]
         op = OPS.get(node.name)
-        if op is None or output != 0 or node.handle is None:
+        if op is None or output != 0 or node.handle is None or not self.may_run(op):
             raise Impossible
         if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
             raise Impossible
@@ -128,7 +128,11 @@ class Chooser:
         fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless",
                  "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
         settings = {name: setting_of(node.handle, name) for name in op.settings}
+        settings |= {name: None for edge, name in arguments if _is_left_out(node, edge, name)}
         return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
+
+    def may_run(self, op):
+        return self.recompute == "all" or (self.recompute == "cheap" and not op.costly)
 
     def pins(self, op, index, inputs):
         """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
@@ -141,6 +145,8 @@ class Chooser:
 
     def input_of(self, index, edge, slot_name, before, dropped, depth, names, groups):
         node = self.nodes[index]
+        if _is_left_out(node, edge, slot_name):
+            return None
         slot = node.slot(slot_name) if slot_name else None
         if slot is not None:
             group = self.grouping.of_slot.get((index, slot_name))
@@ -161,8 +167,10 @@ class Chooser:
         return self.call_of(producer, before, dropped, depth, names, groups)
 
     def is_absent(self, node, edge):
-        """Whether a norm has no such parameter. One that is not trained has no edge either; of a bias that autograd does not
-        save only a norm without a weight tells that there is none."""
+        """Whether an op has no such parameter. One that is not trained has no edge either; of a norm's bias that autograd does
+        not save only a norm without a weight tells that there is none."""
+        if node.name == "ConvolutionBackward0":
+            return edge == 2 and saved(node.handle, "bias_sym_sizes_opt") in (None, (0,))
         if not node.name.startswith("Native"):
             return False
         known = "bias" if edge == 2 and hasattr(node.handle, PREFIX + "bias") else "weight"
@@ -215,6 +223,7 @@ class Chooser:
         """Sets what nodes do not keep, one combination after the other, until the caller is content."""
         calls = {}  # of each node: one for every way that leads to it
         for call in recipe.calls():
+            call.fixed |= self.fixed.get(call.node, {})  # what another recipe has found since this one was made
             if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed:
                 calls.setdefault(call.node, []).append(call)
         choices = [[(node, name, value) for value in values] for node, (name, values) in
@@ -295,6 +304,11 @@ class Chooser:
             return slot.declared.bounds
         node = self.nodes[slot.node]
         return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
+
+
+def _is_left_out(node, edge, name):
+    """Whether an optional tensor that an op would have saved was not given to it."""
+    return edge < 0 and hasattr(node.handle, PREFIX + name) and saved(node.handle, name) is None
 
 
 def _now(device):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward ops that are cheap enough to run again in the backward pass, by the class of their autograd node.
+"""Forward ops that may run again in the backward pass, by the class of their autograd node.
 
 An op takes its inputs as tensors and `settings`, what the node keeps besides tensors (`_saved_eps`). It must give the
 bits that the forward op gave; that is checked in the recorded step for every recipe, on the data at hand, so an entry
-that is wrong for a device or a release costs memory and never a gradient. No op here is a convolution, a matrix product
-or attention.
+that is wrong for a device or a release costs memory and never a gradient.
+
+Costly ops (convolutions, matrix products, attention) run again only where the user says so.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,9 @@ class Op:
     trials: a setting that the node does not keep, with the values to try in the recorded step.
     variadic: every edge is an input.
     view: the result may share the input's memory; costs nothing, and is not fresh if the input is not.
+    costly: takes a step's time, not only its memory's.
+
+    An argument at edge -1 whose slot holds no tensor is None, then and in all steps that follow the plan.
     """
 
     inputs: tuple = ()
@@ -36,6 +40,7 @@ class Op:
     trials: tuple = ()  # (name, values)
     variadic: bool = False
     view: bool = False
+    costly: bool = False
 
 
 def _unary(function, *settings):
@@ -107,6 +112,35 @@ def _group_norm(x, s):
     return _checked(torch.native_group_norm(x[0], x[1], x[2], s["N"], s["C"], s["HxW"], s["group"], s["eps"]), x[3], s["exact"])
 
 
+def _max_pool(x, s):
+    return aten.max_pool2d_with_indices(x[0], s["kernel_size"], s["stride"], s["padding"], s["dilation"], s["ceil_mode"])[0]
+
+
+def _avg_pool(x, s):
+    return aten.avg_pool2d(x[0], s["kernel_size"], s["stride"], s["padding"], s["ceil_mode"], s["count_include_pad"],
+                           s["divisor_override"])
+
+
+def _convolution(x, s):
+    return aten.convolution(*x, s["stride"], s["padding"], s["dilation"], s["transposed"], s["output_padding"], s["groups"])
+
+
+def _attention(function):
+    """function: (query, key, value, mask, settings) -> results. What dropout left out is not known any more."""
+    def run(x, s):
+        if s["dropout_p"] != 0:
+            raise RuntimeError("attention with dropout does not run again")
+        return function(*x[:3], x[3] if len(x) > 3 else None, s)[0]
+
+    return run
+
+
+def _product(function, slots, *settings, first=0):
+    inputs = tuple((first + place, slot) for place, slot in enumerate(slots))
+    return Op((*((place, None) for place in range(first)), *inputs), settings, function, costly=True)
+
+
+_QUERY = ((0, "query"), (1, "key"), (2, "value"))
 _EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
 
 OPS = {
@@ -141,12 +175,18 @@ OPS = {
         ((0, "input"), (1, "weight"), (2, "bias"), (-1, "result2")), ("normalized_shape",), _layer_norm, _EPSILONS),
     "NativeGroupNormBackward0": Op(
         ((0, "input"), (1, "weight"), (2, None), (-1, "result2")), ("N", "C", "HxW", "group"), _group_norm, _EPSILONS),
+    "SoftmaxBackward0": _from_result(lambda x, s: aten._softmax(x[0], s["dim"], False), "dim"),
+    "MaxPool2DWithIndicesBackward0": Op(((0, "self"),), ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), _max_pool),
+    "AvgPool2DBackward0": Op(((0, "self"),), ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
+                                              "divisor_override"), _avg_pool),
+    "EmbeddingBackward0": Op(((0, None), (-1, "indices")), (), lambda x, s: aten.embedding(*x)),
     "CatBackward0": Op((), ("dim",), lambda x, s: torch.cat(x, s["dim"]), variadic=True),
     # The memory format that a cast keeps follows from its input; the type from the target.
     "ToCopyBackward0": Op(((0, None),), (), lambda x, s: x[0].to(s["dtype"]), view=True),
     "ViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "UnsafeViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "ReshapeAliasBackward0": _view(lambda x, s: x.view(s["shape"])),
+    "TBackward0": _view(lambda x, s: x.t()),
     "UnsqueezeBackward0": _view(lambda x, s: x.unsqueeze(s["dim"]), "dim"),
     "SqueezeBackward1": _view(lambda x, s: x.squeeze(s["dim"]), "dim"),
     "PermuteBackward0": _view(lambda x, s: x.permute(s["dims"]), "dims"),
@@ -155,6 +195,28 @@ OPS = {
     "SelectBackward0": _view(lambda x, s: x.select(s["dim"], s["index"]), "dim", "index"),
     "SliceBackward0": _view(lambda x, s: aten.slice(x, s["dim"], s["start"], s["end"], s["step"]),
                             "dim", "start", "end", "step"),
+    "ConvolutionBackward0": Op(
+        ((0, "input"), (1, "weight"), (2, None)),
+        ("stride", "padding", "dilation", "transposed", "output_padding", "groups", "bias_sym_sizes_opt"), _convolution,
+        costly=True),
+    "MmBackward0": _product(lambda x, s: torch.mm(*x), ("self", "mat2")),
+    "BmmBackward0": _product(lambda x, s: torch.bmm(*x), ("self", "mat2")),
+    "AddmmBackward0": _product(lambda x, s: torch.addmm(*x, beta=s["beta"], alpha=s["alpha"]), ("mat1", "mat2"),
+                               "alpha", "beta", first=1),
+    "BaddbmmBackward0": _product(lambda x, s: torch.baddbmm(*x, beta=s["beta"], alpha=s["alpha"]), ("batch1", "batch2"),
+                                 "alpha", "beta", first=1),
+    "ScaledDotProductFlashAttentionForCpuBackward0": Op(
+        (*_QUERY, (-1, "attn_mask")), ("dropout_p", "is_causal", "scale"),
+        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, s["is_causal"], attn_mask=mask, scale=s["scale"])), costly=True),
+    "ScaledDotProductFlashAttentionBackward0": Op(
+        _QUERY, ("dropout_p", "is_causal", "scale"),
+        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_flash_attention(
+            q, k, v, 0.0, s["is_causal"], False, scale=s["scale"])), costly=True),
+    "ScaledDotProductEfficientAttentionBackward0": Op(
+        (*_QUERY, (-1, "attn_bias")), ("dropout_p", "is_causal", "scale"),
+        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_efficient_attention(
+            q, k, v, mask, True, 0.0, s["is_causal"], scale=s["scale"])), costly=True),
 }
 
 # Ops that may write their result over their first input.
@@ -166,5 +228,5 @@ IN_PLACE = frozenset({
 # Ops whose result is a parameter in disguise if their input is one.
 VIEWS = frozenset(name for name, op in OPS.items() if op.view) | {
     "AliasBackward0", "AsStridedBackward0", "ChunkBackward0", "DetachBackward0",
-    "SplitBackward0", "SplitWithSizesBackward0", "TBackward0", "UnbindBackward0", "UnfoldBackward0", "SqueezeBackward0",
+    "SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "UnfoldBackward0", "SqueezeBackward0",
 }

@@ -44,7 +44,10 @@ class Replay:
         if work.shape is not None:
             self.premises[position] = work.premises()
         for edge, slot in work.held:
-            tensor = held_tensor(node, edge, slot).detach()
+            tensor = held_tensor(node, edge, slot)
+            if tensor is None:
+                raise Deviation
+            tensor = tensor.detach()
             self.held[position, edge, slot] = (tensor, tensor._version)
         for group, tensor in sources.items():
             self.entries[group] = Raw(group, tensor)
@@ -142,7 +145,12 @@ def _has_premises(node, work):
         if tuple(made.shape) != work.shape or made.dtype != work.dtype:
             return False
     return (all(held_tensor(node, edge, slot).data_ptr() == address for edge, slot, address in work.pinned)
-            and all(setting_of(node, name) == value for name, value in work.settings.items()))
+            and all(_is_set(node, name, value) for name, value in work.settings.items()))
+
+
+def _is_set(node, name, value):
+    found = setting_of(node, name)
+    return found is None if value is None else found == value
 
 
 def _bounds_of(node, slot):
