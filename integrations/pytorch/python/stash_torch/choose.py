@@ -104,35 +104,43 @@ class Chooser:
     def recipe_of(self, group, dropped):
         names, groups = [], set()
         try:
-            call = self.call_of(group.base.producer, group.first, dropped, DEEPEST, names, groups)
+            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST, names, groups)
         except Impossible:
             return None
         return Recipe(call, tuple(names), frozenset(groups))
+
+    def made_as(self, group):
+        """What made a storage: modules with backward hooks only pass it on."""
+        return list(self.grouping.names_of(group.base.producer))[-1]
 
     def call_of(self, value, before, dropped, depth, names, groups):
         index, output = value
         node = self.nodes[index]
         op = OPS.get(node.name)
-        if op is None or output != 0 or node.handle is None:
+        if op is None or (output != 0 and op.outputs == "one") or node.handle is None:
             raise Impossible
         if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
             raise Impossible
         if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
             raise Impossible
         arguments = [(edge, None) for edge in range(len(node.edges))] if op.variadic else op.inputs
+        if op.outputs == "of edges":
+            arguments = [(output, None)]
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
         if not op.view:
             names.append(_short(node.name))
             if len(names) > MOST_OPS:
                 raise Impossible
-        fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless",
+        shape, dtype = node.outputs[output]
+        fixed = {"shape": shape, "dtype": dtype, "output": output, "exact": self.policy == "lossless",
                  "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
         settings = {name: setting_of(node.handle, name) for name in op.settings}
         return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
 
     def pins(self, op, index, inputs):
-        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
-        if not op.trials or op.trials[0] != "eps":
+        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters. One without
+        parameters is computed again without it."""
+        if not op.trials or op.trials[0] != "eps" or inputs[1] is inputs[2] is None:
             return ()
         held = [each for each in inputs[1:] if isinstance(each, Held) and not each.slot.startswith("result")]
         if not held:
@@ -188,7 +196,7 @@ class Chooser:
         if group.key in dropped:
             if depth == 0:
                 raise Impossible
-            self.call_of(group.base.producer, group.first, dropped, depth - 1, names, groups)
+            self.call_of(self.made_as(group), group.first, dropped, depth - 1, names, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
 
@@ -217,8 +225,8 @@ class Chooser:
         for call in recipe.calls():
             if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed:
                 calls.setdefault(call.node, []).append(call)
-        choices = [[(node, name, value) for value in values] for node, (name, values) in
-                   ((node, OPS[self.nodes[node].name].trials) for node in calls)]
+            call.fixed |= self.fixed.get(call.node, {})  # another recipe of this round may have found it
+        choices = [[(node, *each) for each in self.settings_to_try(those[0])] for node, those in calls.items()]
         for combination in itertools.islice(itertools.product(*choices), MOST_TRIALS):
             for node, name, value in combination:
                 for call in calls[node]:
@@ -227,6 +235,10 @@ class Chooser:
             yield
         for node in calls:
             self.fixed.pop(node, None)
+
+    def settings_to_try(self, call):
+        name, values = OPS[self.nodes[call.node].name].trials
+        return [(name, None)] if name == "eps" and not call.pinned else [(name, value) for value in values]
 
     def run(self, node, inputs, settings):
         return OPS[self.nodes[node].name].run(inputs, settings)

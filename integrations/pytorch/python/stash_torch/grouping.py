@@ -7,7 +7,7 @@ import torch
 
 from . import needs
 from .plan import Group
-from .recipes import VIEWS
+from .recipes import BACKWARD_HOOKS, VIEWS
 
 SMALLEST = 4096  # bytes; less is not worth a call
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -34,8 +34,15 @@ class Grouping:
             self.groups[group.key] = group
             for slot in slots:
                 self.of_slot[slot.node, slot.name] = group
-                if slot.producer is not None:
-                    self.value_of.setdefault(slot.producer, slot)
+                for value in self.names_of(slot.producer):
+                    self.value_of.setdefault(value, slot)
+
+    def names_of(self, value):
+        """A value, and what it is called outside of modules with backward hooks."""
+        while isinstance(value, tuple):
+            yield value
+            node = self.nodes[value[0]]
+            value = node.producers[value[1]] if node.name == BACKWARD_HOOKS else None
 
     def is_map(self, slot):
         """Made in this forward pass, from more than parameters, and of a type that forms take."""
