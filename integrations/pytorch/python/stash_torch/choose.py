@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import forms, library, needs, pooling
+from . import forms, library, needs, norms, pooling
 from .grouping import FLOATS, Grouping
 from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
@@ -94,7 +94,7 @@ class Chooser:
         bounds = {self.bounds(slot) if slot.need == needs.RANGE else None for slot in reading}
         if len(wanted) != 1 or len(bounds) != 1:
             return None
-        mask = forms.Mask(bounds.pop())
+        mask = self.mask(bounds.pop(), reading)
         group.kept_bytes = library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
         return mask
 
@@ -272,6 +272,8 @@ class Chooser:
                 continue
             if not form.serves(row, loaded):
                 group.reason = f"{form.name} did not give back what was saved"
+            elif isinstance(form, forms.Narrow) and not norms.bear(self.nodes, group, loaded - row):
+                group.reason = f"{form.name} is too coarse for what a norm scales up"
             elif stored.bytes < group.bytes:
                 group.form, group.kept_bytes, group.reason = form, stored.bytes, ""
                 return
@@ -283,17 +285,22 @@ class Chooser:
         if group.dtype == torch.int64:
             return pooling.forms_of(self.nodes[slots[0].node], slots) if len(slots) == 1 else []
         if reading == {needs.SIGN}:
-            return [forms.Mask()]
+            return [self.mask(None, slots)]
         if reading == {needs.RANGE}:
             bounds = {self.bounds(slot) for slot in slots}
             if len(bounds) == 1:
-                return [forms.Mask(bounds.pop())]
+                return [self.mask(bounds.pop(), slots)]
         made_apart = any(slot.producer is None and not slot.name.startswith("result") and slot.declared is None
                          for slot in slots)
         if made_apart or reading == {needs.MASK}:
             return [forms.TwoValued()]
         narrow = self.narrow_format(group, reading)
-        return ([forms.Narrow(narrow)] if narrow else []) + [forms.Sparse()]
+        wider = ["fp16"] if narrow in ("fp8", "fp10") and group.dtype == torch.float32 else []
+        return [forms.Narrow(each) for each in [narrow, *wider] if each] + [forms.Sparse()]
+
+    def mask(self, bounds, slots):
+        names = {self.nodes[slot.node].name for slot in slots if slot.declared is None}
+        return forms.Mask(bounds, takes_nan=names <= needs.TAKE_NAN)
 
     def narrow_format(self, group, reading):
         """The format to which the values may be rounded, or None if not at all."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storages that a recorded step saved, with all their readers; which of them may be kept in another form."""
 
+import functools
 import math
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from . import needs
 from .plan import Group
 from .recipes import BACKWARD_HOOKS, VIEWS
+from .step import setting_of
 
 SMALLEST = 4096  # bytes; less is not worth a call
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -73,7 +75,8 @@ class Grouping:
         base = next((slot for slot in slots if slot.offset == 0 and math.prod(slot.shape) * size == slot.bytes
                      and _dense(slot)), None)
         for slot in slots:
-            known = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
+            node = self.nodes[slot.node]
+            known = needs.need_of(node.name, slot.name, self.disabled, functools.partial(setting_of, node.handle))
             slot.need = slot.declared.need if slot.declared is not None else known
         return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
                      frozenset(slot.need for slot in slots), kept_bytes=first.bytes)

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How norms are run again from what autograd keeps of them (recipes.py)."""
+"""How norms are run again from what autograd keeps of them (recipes.py), and what errors of their inputs they bear."""
+
+import math
 
 import torch
+
+from .forms import COARSEST
+from .step import saved, setting_of
 
 # Of layer and group norms autograd does not keep it: values to try. None: from the statistics, where there are no parameters.
 EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
@@ -51,3 +56,24 @@ def group_norm(x, s):
 def _from_statistics(x, mean, scale):
     """What a norm without parameters gives: its epsilon is in the saved scale."""
     return torch.sub(x, mean).mul_(scale).to(x.dtype)
+
+
+def bear(nodes, group, error):
+    """Whether the error of a rounded storage is small in the results of all norms that it is an input of. A norm scales
+    small rows up, and the error with them. error: one row, as long as the storage."""
+    for slot in group.slots:
+        node = nodes[slot.node]
+        if slot.name == "input" and node.name in _ROWS:
+            mine = error.as_strided(slot.shape, slot.stride, slot.offset)
+            rows, scale = _ROWS[node.name](mine.float(), node.handle), saved(node.handle, "result2")
+            if not bool((rows.square().mean(1).sqrt() * scale.reshape(-1)).amax() <= COARSEST):
+                return False
+    return True
+
+
+# Of every norm: what shares one scale, as a row.
+_ROWS = {
+    "NativeBatchNormBackward0": lambda x, node: x.transpose(0, 1).reshape(x.shape[1], -1),
+    "NativeGroupNormBackward0": lambda x, node: x.reshape(x.shape[0] * setting_of(node, "group"), -1),
+    "NativeLayerNormBackward0": lambda x, node: x.reshape(-1, math.prod(setting_of(node, "normalized_shape"))),
+}
