@@ -11,7 +11,6 @@ import torch
 
 from . import library
 
-
 COARSEST = 0.25  # error of rounded values, in parts of them
 
 
