@@ -66,7 +66,8 @@ class Chooser:
         """Latest storages first: what an op made from a kept storage goes, as long as all that went before can still
         be computed."""
         for group in self.groups.values():
-            group.recipe, group.mask, group.exact, group.kept_bytes = None, None, False, group.bytes
+            group.recipe, group.mask, group.kept_bytes = None, None, group.bytes
+            group.exact = group.fine = False
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
                       and group.base.producer is not None and self.is_as_made(group)]
@@ -81,9 +82,11 @@ class Chooser:
             self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
         for group in [self.groups[key] for key in dropped]:
             group.mask = self.mask_of(group)
-            if group.needs & VALUES - {needs.VALUE} or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
-                for key in group.recipe.groups:
-                    self.groups[key].exact = True
+            exact = group.needs & {needs.EXACT, needs.MASK} or (
+                group.mask is None and group.needs & {needs.SIGN, needs.RANGE})
+            for key in group.recipe.groups:
+                self.groups[key].exact |= bool(exact)
+                self.groups[key].fine |= needs.FINE in group.needs
 
     def mask_of(self, group):
         """A sign that is computed again from rounded values may flip: policies that round keep it."""
@@ -189,16 +192,28 @@ class Chooser:
     def read(self, slot, group, before, dropped, depth, names, groups):
         """A value that some node saved: read where it is kept, or computed again in turn."""
         if group.first > before or not (self.wants_values(group) or group.key in dropped):
-            # Saved too late, or kept as a mask: its producer may still be run.
+            # Saved later, or kept as a mask: its producer may be run.
             if slot.producer is None:
                 raise Impossible
-            return self.call_of(slot.producer, before, dropped, depth, names, groups)
+            known = len(names), set(groups)
+            try:
+                return self.call_of(slot.producer, before, dropped, depth, names, groups)
+            except Impossible:
+                if not self.may_wait_for(group, dropped):
+                    raise
+                del names[known[0]:]
+                groups.clear()
+                groups |= known[1]
         if group.key in dropped:
             if depth == 0:
                 raise Impossible
             self.call_of(self.made_as(group), group.first, dropped, depth - 1, names, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
+
+    def may_wait_for(self, group, dropped):
+        """Whether what was made of a storage may stay as it is until a later node saves that storage."""
+        return self.wants_values(group) and group.key not in dropped and group.base is not None and self.is_as_made(group)
 
     def gives_saved_bits(self, group):
         if self.verified.get(group.key) == repr(group.recipe):
@@ -306,7 +321,7 @@ class Chooser:
         """The format to which the values may be rounded, or None if not at all."""
         if self.policy == "lossless" or group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
             return None
-        values = "fp16" if needs.FINE in reading and self.policy in ("fp8", "fp10") else self.policy
+        values = "fp16" if (group.fine or needs.FINE in reading) and self.policy in ("fp8", "fp10") else self.policy
         return values if group.dtype == torch.float32 or values in ("fp8", "fp10") else None
 
     def bounds(self, slot):
