@@ -8,7 +8,7 @@ import torch
 
 import models
 import stash_torch
-from stash_torch import forms, needs
+from stash_torch import forms, needs, norms
 from training import classify
 
 # Largest relative error of all gradients together, by policy.
@@ -65,10 +65,22 @@ def test_gradients_are_near(name, policy):
         assert needs.EXACT not in group.needs
 
 
-def test_a_fault_of_the_rounding_is_seen(monkeypatch):
+@pytest.fixture
+def faulty_rounding(monkeypatch):
     load = forms.Narrow.load
-    monkeypatch.setattr(forms.Narrow, "load", lambda self, *what: load(self, *what).mul_(1.25))
+    monkeypatch.setattr(forms.Narrow, "load", lambda self, *what: load(self, *what).mul_(1.5))
+
+
+def test_a_fault_of_the_rounding_is_seen(faulty_rounding, monkeypatch):
+    for module in (forms, norms):
+        monkeypatch.setattr(module, "COARSEST", 1.0)
     assert error_of("unet_silu", "fp8")[0] > LIMITS["fp8"]
+
+
+def test_formats_that_are_too_coarse_are_refused(faulty_rounding):
+    error, session = error_of("unet_silu", "fp8")
+    assert error == 0
+    assert not [group for group in session.plans[0].groups.values() if isinstance(group.form, forms.Narrow)]
 
 
 def test_signs_are_kept_apart_from_rounded_sources():

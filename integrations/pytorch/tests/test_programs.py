@@ -110,6 +110,41 @@ def test_gradient_penalty():
     assert session.counts["steps"] == 6  # two passes a step
 
 
+def test_backward_hooks_of_modules():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.last = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 10, 1)
+            self.join = Join()
+            for each in (self.norm, self.join):
+                each.register_full_backward_hook(lambda module, before, after: None)
+
+        def forward(self, x):
+            x = self.first(x)
+            return self.last(self.join(self.norm(x), x)).mean((2, 3))
+
+    plan = assert_same(Network(), batches()).plans[0]
+    assert any("silu" in group.recipe.names for group in plan.groups.values() if group.recipe)
+
+
+class Join(nn.Module):
+    def forward(self, x, y):
+        return functional.silu(x) + y
+
+
+def test_transforms_of_torch_func():
+    """Their graphs are their own. Those around them follow plans."""
+    def loss_of(network, x, target):
+        values = dict(network.named_parameters())
+        one = torch.func.grad(lambda values, x: torch.func.functional_call(network, values, (x[None],)).square().sum())
+        each = torch.func.vmap(one, (None, 0))({name: value.detach() for name, value in values.items()}, x)
+        return classify(network, x, target) + sum(value.square().sum() for value in each.values())
+
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(6272, 10))
+    session = assert_same(network, batches(), loss_of=loss_of)
+    assert session.counts["steps"] == 3
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -33,6 +33,46 @@ ACTIVATIONS = {
     "negated": lambda x: (-x).relu(),
     "sliced": lambda x: torch.cat([x[:, :4], x[:, 4:]], 1).relu(),
     "transposed": lambda x: functional.silu(x.transpose(2, 3).contiguous()),
+    "leaky_relu_in_place": lambda x: functional.leaky_relu_(x * 1.5, 0.1),
+    "elu_in_place": lambda x: functional.elu_(x * 1.5),
+    "celu": lambda x: functional.celu(x, 0.5),
+    "celu_in_place": lambda x: functional.celu_(x * 1.5),
+    "selu": functional.selu,
+    "glu": lambda x: functional.glu(torch.cat([x, x], 1), 1),
+    "log_sigmoid": functional.logsigmoid,
+    "prelu": lambda x: functional.prelu(x, torch.full((8,), 0.2).requires_grad_() * 1),
+    "sine": lambda x: torch.sin(x * 3),
+    "cosine": lambda x: torch.cos(x * 3),
+    "root": lambda x: torch.sqrt(x.abs() + x.pow(2)),
+    "logarithm": lambda x: torch.log(torch.exp(x)) + torch.log1p(x.pow(2)),
+    "reciprocal": lambda x: torch.reciprocal(torch.exp(x)),
+    "erf": torch.erf,
+    "clamped": lambda x: x.clamp(-0.5, 0.75),
+    "clamped_below": lambda x: x.clamp(min=0.1),
+    "larger": lambda x: torch.maximum(x, x.sigmoid()),
+    "smaller": lambda x: torch.minimum(x, x.sigmoid()),
+    "flipped": lambda x: x.flip(3).relu(),
+    "repeated": lambda x: x[:, :4].repeat(1, 2, 1, 1).relu(),
+    "shuffled": lambda x: functional.pixel_unshuffle(functional.pixel_shuffle(x, 2), 2).relu(),
+    "chosen_channels": lambda x: x.index_select(1, torch.arange(7, -1, -1)).relu(),
+    "gathered": lambda x: x.gather(1, torch.arange(7, -1, -1).view(1, 8, 1, 1).expand(x.shape)).relu(),
+    "cropped": lambda x: functional.pad(x, (0, -2, -1, 0)).relu(),
+    "not_padded": lambda x: functional.pad(x, (0, 0, 0, 0)).relu(),
+    "nearest": lambda x: functional.interpolate(x, scale_factor=2).relu(),
+    "nearest_exact": lambda x: functional.interpolate(x, size=(20, 24), mode="nearest-exact").relu(),
+    "bilinear": lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear").relu(),
+    "bilinear_corners": lambda x: functional.interpolate(x, size=(20, 24), mode="bilinear", align_corners=True).relu(),
+    "second_half": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1).relu(),
+    "uneven_parts": lambda x: torch.cat(x.split([3, 5], 1)[::-1], 1).relu(),
+    "unbound": lambda x: torch.stack(x.unbind(0)[::-1], 0).relu(),
+    "unfolded": lambda x: x.unfold(2, 4, 4).flatten(2, 3).contiguous().relu(),
+    "squeezed": lambda x: x[:, :, None, None].squeeze((2, 3)).relu(),
+}
+
+# Without parameters an epsilon belongs to nobody: the saved statistics have it.
+BARE_NORMS = {
+    "group": lambda: nn.GroupNorm(2, 8, eps=1e-3, affine=False),
+    "layer": lambda: nn.LayerNorm([16, 16], eps=1e-6, elementwise_affine=False),
 }
 
 NORMS = {
@@ -93,6 +133,52 @@ def test_norms_whose_epsilon_is_not_kept(norm):
     plan = run(NORMS[norm](), nn.SiLU(inplace=True)).plans[0]
     names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}
     assert any("norm" in name for name in names), names
+
+
+@pytest.mark.parametrize("norm", list(BARE_NORMS))
+def test_norms_without_parameters(norm):
+    plan = run(BARE_NORMS[norm](), nn.SiLU()).plans[0]
+    names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}
+    assert any("norm" in name for name in names), names
+
+
+def test_another_epsilon_of_a_norm_without_parameters():
+    """No parameter tells such norms apart, and none has to."""
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms = [nn.LayerNorm((16, 16), eps=eps, elementwise_affine=False) for eps in (1e-5, 1e-1, 1.0)]
+            self.net, self.count = Stack(nn.Identity(), nn.SiLU()), 0
+
+        def forward(self, x):
+            self.net.norm = self.norms[self.count % 3]
+            self.count += 1
+            return self.net(x)
+
+    batches = [(torch.randn(4, 3, 16, 16), torch.randint(0, 10, (4,))) for _ in range(6)]
+    assert assert_same(Turns(), batches).counts["steps"] == 5
+
+
+def test_a_norm_that_several_maps_are_made_of():
+    """Each of them finds the norm's epsilon."""
+    class Fan(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.head = nn.Linear(16, 32), nn.LayerNorm(32), nn.Linear(8, 10)
+            self.ways = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+        def forward(self, x):
+            parts = self.norm(self.first(x)).view(x.shape[0], x.shape[1], 4, 8)
+            return self.head(sum(way(parts[:, :, place].contiguous()) for place, way in enumerate(self.ways)).mean(1))
+
+    batches = [(torch.randn(8, 32, 16), torch.randint(0, 10, (8,))) for _ in range(3)]
+    plan = assert_same(Fan(), batches).plans[0]
+    assert sum(group.recipe is not None for group in plan.groups.values()) >= 4
+
+
+def test_an_op_that_writes_a_value_which_autograd_does_not_keep_is_not_run_again():
+    plan = run(nn.BatchNorm2d(8), lambda x: functional.silu(functional.pad(x, (1, 1, 1, 1), value=0.5))).plans[0]
+    assert not any("constant_pad_nd" in group.recipe.names for group in plan.groups.values() if group.recipe)
 
 
 def test_another_epsilon_in_the_same_place_is_a_deviation():

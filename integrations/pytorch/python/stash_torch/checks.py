@@ -19,9 +19,19 @@ _MAPS = {
     "AdaptiveAvgPool3DBackward0": (5, lambda x: functional.adaptive_avg_pool3d(x, (2, 3, 2))),
     "AvgPool2DBackward0": (4, lambda x: functional.avg_pool2d(x, 3, 2, 1)),
     "AvgPool3DBackward0": (5, lambda x: functional.avg_pool3d(x, 3, 2, 1)),
+    "GatherBackward0": (4, lambda x: x.gather(1, torch.tensor([2, 0]).view(1, 2, 1, 1).expand(2, 2, 6, 7))),
+    "IndexAddBackward0": (4, lambda x: torch.ones(2, 4, 6, 7).index_add(1, torch.tensor([3, 0, 3]), x, alpha=2)),
+    "LeakyReluBackward0": (4, functional.leaky_relu),
+    "LeakyReluBackward1": (4, lambda x: functional.leaky_relu_(x, 0.1)),
     "MaxPool2DWithIndicesBackward0": (4, lambda x: functional.max_pool2d(x, 3, 2, 1)),
     "MaxPool3DWithIndicesBackward0": (5, lambda x: functional.max_pool3d(x, 3, 2, 1)),
+    "ReflectionPad1DBackward0": (3, lambda x: functional.pad(x, (1, 2), mode="reflect")),
+    "ReflectionPad2DBackward0": (4, lambda x: functional.pad(x, (1, 2, 3, 0), mode="reflect")),
+    "ReflectionPad3DBackward0": (5, lambda x: functional.pad(x, (1, 2, 3, 0, 1, 1), mode="reflect")),
     "ReluBackward0": (4, torch.relu),
+    "ReplicationPad1DBackward0": (3, lambda x: functional.pad(x, (1, 2), mode="replicate")),
+    "ReplicationPad2DBackward0": (4, lambda x: functional.pad(x, (1, 2, 3, 0), mode="replicate")),
+    "ReplicationPad3DBackward0": (5, lambda x: functional.pad(x, (1, 2, 3, 0, 1, 1), mode="replicate")),
     "HardtanhBackward0": (4, functional.relu6),
 }
 
@@ -49,7 +59,7 @@ def _holds(name, slot):
         return False
     rank, op = _MAPS[name]
     x = torch.randn((2, 3, 6, 7, 6)[:rank]) * 4
-    last = torch.channels_last if rank == 4 else torch.channels_last_3d
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(rank, torch.contiguous_format)
     return all(_same_gradient(name, slot, op, each) for each in (x, x.contiguous(memory_format=last)))
 
 

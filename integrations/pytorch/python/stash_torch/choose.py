@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import forms, library, needs, pooling
+from . import forms, library, needs, norms, pooling
 from .grouping import FLOATS, Grouping
 from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
@@ -66,7 +66,8 @@ class Chooser:
         """Latest storages first: what an op made from a kept storage goes, as long as all that went before can still
         be computed."""
         for group in self.groups.values():
-            group.recipe, group.mask, group.exact, group.kept_bytes = None, None, False, group.bytes
+            group.recipe, group.mask, group.kept_bytes = None, None, group.bytes
+            group.exact = group.fine = False
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
                       and group.base.producer is not None and self.is_as_made(group)]
@@ -81,9 +82,11 @@ class Chooser:
             self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
         for group in [self.groups[key] for key in dropped]:
             group.mask = self.mask_of(group)
-            if group.needs & VALUES - {needs.VALUE} or (group.mask is None and group.needs & {needs.SIGN, needs.RANGE}):
-                for key in group.recipe.groups:
-                    self.groups[key].exact = True
+            exact = group.needs & {needs.EXACT, needs.MASK} or (
+                group.mask is None and group.needs & {needs.SIGN, needs.RANGE})
+            for key in group.recipe.groups:
+                self.groups[key].exact |= bool(exact)
+                self.groups[key].fine |= needs.FINE in group.needs
 
     def mask_of(self, group):
         """A sign that is computed again from rounded values may flip: policies that round keep it."""
@@ -94,7 +97,7 @@ class Chooser:
         bounds = {self.bounds(slot) if slot.need == needs.RANGE else None for slot in reading}
         if len(wanted) != 1 or len(bounds) != 1:
             return None
-        mask = forms.Mask(bounds.pop())
+        mask = self.mask(bounds.pop(), reading)
         group.kept_bytes = library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
         return mask
 
@@ -104,28 +107,35 @@ class Chooser:
     def recipe_of(self, group, dropped):
         names, groups = [], set()
         try:
-            call = self.call_of(group.base.producer, group.first, dropped, DEEPEST, names, groups)
+            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST, names, groups)
         except Impossible:
             return None
         return Recipe(call, tuple(names), frozenset(groups))
+
+    def made_as(self, group):
+        """What made a storage: modules with backward hooks only pass it on."""
+        return list(self.grouping.names_of(group.base.producer))[-1]
 
     def call_of(self, value, before, dropped, depth, names, groups):
         index, output = value
         node = self.nodes[index]
         op = OPS.get(node.name)
-        if op is None or output != 0 or node.handle is None or not self.may_run(op):
+        if op is None or not self.may_run(op) or (output != 0 and op.outputs == "one") or node.handle is None:
             raise Impossible
         if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
             raise Impossible
         if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
             raise Impossible
         arguments = [(edge, None) for edge in range(len(node.edges))] if op.variadic else op.inputs
+        if op.outputs == "of edges":
+            arguments = [(output, None)]
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
         if not op.view:
             names.append(_short(node.name))
             if len(names) > MOST_OPS:
                 raise Impossible
-        fixed = {"shape": node.shape, "dtype": node.dtype, "exact": self.policy == "lossless",
+        shape, dtype = node.outputs[output]
+        fixed = {"shape": shape, "dtype": dtype, "output": output, "exact": self.policy == "lossless",
                  "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
         settings = {name: setting_of(node.handle, name) for name in op.settings}
         settings |= {name: None for edge, name in arguments if _is_left_out(node, edge, name)}
@@ -135,8 +145,9 @@ class Chooser:
         return self.recompute == "all" or (self.recompute == "cheap" and not op.costly)
 
     def pins(self, op, index, inputs):
-        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters."""
-        if not op.trials or op.trials[0] != "eps":
+        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters. One without
+        parameters is computed again without it."""
+        if not op.trials or op.trials[0] != "eps" or inputs[1] is inputs[2] is None:
             return ()
         held = [each for each in inputs[1:] if isinstance(each, Held) and not each.slot.startswith("result")]
         if not held:
@@ -189,16 +200,28 @@ class Chooser:
     def read(self, slot, group, before, dropped, depth, names, groups):
         """A value that some node saved: read where it is kept, or computed again in turn."""
         if group.first > before or not (self.wants_values(group) or group.key in dropped):
-            # Saved too late, or kept as a mask: its producer may still be run.
+            # Saved later, or kept as a mask: its producer may be run.
             if slot.producer is None:
                 raise Impossible
-            return self.call_of(slot.producer, before, dropped, depth, names, groups)
+            known = len(names), set(groups)
+            try:
+                return self.call_of(slot.producer, before, dropped, depth, names, groups)
+            except Impossible:
+                if not self.may_wait_for(group, dropped):
+                    raise
+                del names[known[0]:]
+                groups.clear()
+                groups |= known[1]
         if group.key in dropped:
             if depth == 0:
                 raise Impossible
-            self.call_of(group.base.producer, group.first, dropped, depth - 1, names, groups)
+            self.call_of(self.made_as(group), group.first, dropped, depth - 1, names, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
+
+    def may_wait_for(self, group, dropped):
+        """Whether what was made of a storage may stay as it is until a later node saves that storage."""
+        return self.wants_values(group) and group.key not in dropped and group.base is not None and self.is_as_made(group)
 
     def gives_saved_bits(self, group):
         if self.verified.get(group.key) == repr(group.recipe):
@@ -223,11 +246,10 @@ class Chooser:
         """Sets what nodes do not keep, one combination after the other, until the caller is content."""
         calls = {}  # of each node: one for every way that leads to it
         for call in recipe.calls():
-            call.fixed |= self.fixed.get(call.node, {})  # what another recipe has found since this one was made
             if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed:
                 calls.setdefault(call.node, []).append(call)
-        choices = [[(node, name, value) for value in values] for node, (name, values) in
-                   ((node, OPS[self.nodes[node].name].trials) for node in calls)]
+            call.fixed |= self.fixed.get(call.node, {})  # another recipe of this round may have found it
+        choices = [[(node, *each) for each in self.settings_to_try(those[0])] for node, those in calls.items()]
         for combination in itertools.islice(itertools.product(*choices), MOST_TRIALS):
             for node, name, value in combination:
                 for call in calls[node]:
@@ -236,6 +258,10 @@ class Chooser:
             yield
         for node in calls:
             self.fixed.pop(node, None)
+
+    def settings_to_try(self, call):
+        name, values = OPS[self.nodes[call.node].name].trials
+        return [(name, None)] if name == "eps" and not call.pinned else [(name, value) for value in values]
 
     def run(self, node, inputs, settings):
         return OPS[self.nodes[node].name].run(inputs, settings)
@@ -269,6 +295,8 @@ class Chooser:
                 continue
             if not form.serves(row, loaded):
                 group.reason = f"{form.name} did not give back what was saved"
+            elif isinstance(form, forms.Narrow) and not norms.bear(self.nodes, group, loaded - row):
+                group.reason = f"{form.name} is too coarse for what a norm scales up"
             elif stored.bytes < group.bytes:
                 group.form, group.kept_bytes, group.reason = form, stored.bytes, ""
                 return
@@ -280,23 +308,28 @@ class Chooser:
         if group.dtype == torch.int64:
             return pooling.forms_of(self.nodes[slots[0].node], slots) if len(slots) == 1 else []
         if reading == {needs.SIGN}:
-            return [forms.Mask()]
+            return [self.mask(None, slots)]
         if reading == {needs.RANGE}:
             bounds = {self.bounds(slot) for slot in slots}
             if len(bounds) == 1:
-                return [forms.Mask(bounds.pop())]
+                return [self.mask(bounds.pop(), slots)]
         made_apart = any(slot.producer is None and not slot.name.startswith("result") and slot.declared is None
                          for slot in slots)
         if made_apart or reading == {needs.MASK}:
             return [forms.TwoValued()]
         narrow = self.narrow_format(group, reading)
-        return ([forms.Narrow(narrow)] if narrow else []) + [forms.Sparse()]
+        wider = ["fp16"] if narrow in ("fp8", "fp10") and group.dtype == torch.float32 else []
+        return [forms.Narrow(each) for each in [narrow, *wider] if each] + [forms.Sparse()]
+
+    def mask(self, bounds, slots):
+        names = {self.nodes[slot.node].name for slot in slots if slot.declared is None}
+        return forms.Mask(bounds, takes_nan=names <= needs.TAKE_NAN)
 
     def narrow_format(self, group, reading):
         """The format to which the values may be rounded, or None if not at all."""
         if self.policy == "lossless" or group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
             return None
-        values = "fp16" if needs.FINE in reading and self.policy in ("fp8", "fp10") else self.policy
+        values = "fp16" if (group.fine or needs.FINE in reading) and self.policy in ("fp8", "fp10") else self.policy
         return values if group.dtype == torch.float32 or values in ("fp8", "fp10") else None
 
     def bounds(self, slot):

@@ -66,3 +66,22 @@ class Computed(Entry):
 
     def make(self, keep):
         return row_of(self.recipe(keep))
+
+
+class Waiting(Computed):
+    """Computed again once a later node has saved what that starts from. Until then, or if no such node comes, the tensor
+    stays as it is."""
+
+    def __init__(self, group, tensor):
+        super().__init__(group, tensor, None)
+        self.tensor = tensor
+
+    def settle(self, recipe):
+        self.recipe, self.tensor = recipe, None
+
+    def make(self, keep):
+        if self.recipe is not None:
+            return super().make(keep)
+        if self.tensor._version != self.version:
+            raise Moved("tensor that was to be computed again")
+        return row_of(self.tensor)

@@ -11,6 +11,8 @@ import torch
 
 from . import library
 
+COARSEST = 0.25  # error of rounded values, in parts of them
+
 
 class Moved(RuntimeError):
     """A tensor that is needed for the gradient was changed in place after the forward pass."""
@@ -75,7 +77,9 @@ class Form:
 class Mask(Form):
     """1 bit an element. Loads a value that the reader takes for the same: inside or outside of the bounds."""
 
-    def __init__(self, bounds=None):
+    def __init__(self, bounds=None, takes_nan=True):
+        """takes_nan: whether a reader of the sign takes a NaN for a value above 0."""
+        self.takes_nan = takes_nan
         self.name = "sign_mask" if bounds is None else "range_mask"
         self.how = library.encoding(self.name) if bounds is None else library.encoding(self.name, 0, *bounds)
         self.bounds = bounds
@@ -83,7 +87,8 @@ class Mask(Form):
 
     def store(self, row):
         # On the CPU torch treats a NaN in one way where its loop is vectorised and in another in the loop's rest.
-        if self.bounds is not None and row.device.type == "cpu" and row.amax().isnan():
+        asks = not self.takes_nan if self.bounds is None else row.device.type == "cpu"
+        if asks and row.amax().isnan():
             return None
         return Stored((library.encode_all(self.how, row),))
 
@@ -196,4 +201,6 @@ class Narrow(Form):
         return library.decode(self.how, stored.buffers[0], torch.empty(elements, dtype=dtype, device=device))
 
     def serves(self, row, loaded):
-        return True  # readers that may not be given rounded values do not have this form
+        """Readers that may not be given rounded values do not have this form. What is small throughout loses most of its
+        bits."""
+        return bool(torch.linalg.vector_norm(loaded - row) <= COARSEST * torch.linalg.vector_norm(row))

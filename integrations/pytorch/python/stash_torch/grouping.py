@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storages that a recorded step saved, with all their readers; which of them may be kept in another form."""
 
+import functools
 import math
 
 import torch
 
 from . import needs
 from .plan import Group
-from .recipes import VIEWS
+from .recipes import BACKWARD_HOOKS, VIEWS
+from .step import setting_of
 
 SMALLEST = 4096  # bytes; less is not worth a call
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -34,8 +36,15 @@ class Grouping:
             self.groups[group.key] = group
             for slot in slots:
                 self.of_slot[slot.node, slot.name] = group
-                if slot.producer is not None:
-                    self.value_of.setdefault(slot.producer, slot)
+                for value in self.names_of(slot.producer):
+                    self.value_of.setdefault(value, slot)
+
+    def names_of(self, value):
+        """A value, and what it is called outside of modules with backward hooks."""
+        while isinstance(value, tuple):
+            yield value
+            node = self.nodes[value[0]]
+            value = node.producers[value[1]] if node.name == BACKWARD_HOOKS else None
 
     def is_map(self, slot):
         """Made in this forward pass, from more than parameters, and of a type that forms take."""
@@ -66,7 +75,8 @@ class Grouping:
         base = next((slot for slot in slots if slot.offset == 0 and math.prod(slot.shape) * size == slot.bytes
                      and _dense(slot)), None)
         for slot in slots:
-            known = needs.need_of(self.nodes[slot.node].name, slot.name, self.disabled)
+            node = self.nodes[slot.node]
+            known = needs.need_of(node.name, slot.name, self.disabled, functools.partial(setting_of, node.handle))
             slot.need = slot.declared.need if slot.declared is not None else known
         return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
                      frozenset(slot.need for slot in slots), kept_bytes=first.bytes)

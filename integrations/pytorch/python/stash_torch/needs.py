@@ -19,37 +19,77 @@ SHAPES = {
     ("AdaptiveAvgPool3DBackward0", "self"),
     ("AvgPool2DBackward0", "self"),
     ("AvgPool3DBackward0", "self"),
+    ("GatherBackward0", "self"),
+    ("IndexAddBackward0", "source"),
     ("MaxPool2DWithIndicesBackward0", "self"),
     ("MaxPool3DWithIndicesBackward0", "self"),
+    ("ReflectionPad1DBackward0", "self"),
+    ("ReflectionPad2DBackward0", "self"),
+    ("ReflectionPad3DBackward0", "self"),
+    ("ReplicationPad1DBackward0", "self"),
+    ("ReplicationPad2DBackward0", "self"),
+    ("ReplicationPad3DBackward0", "self"),
 }
 
-SIGNS = {("ReluBackward0", "result")}
+SIGNS = {("LeakyReluBackward0", "self"), ("LeakyReluBackward1", "result"), ("ReluBackward0", "result")}
+
+# Whose readers take a NaN for a value above 0, as masks of signs do.
+TAKE_NAN = {"ReluBackward0"}
 
 RANGES = {("HardtanhBackward0", "self"): ("min_val", "max_val")}
 
+ATTENTION = ("ScaledDotProductCudnnAttentionBackward0", "ScaledDotProductEfficientAttentionBackward0",
+             "ScaledDotProductFlashAttentionBackward0", "ScaledDotProductFlashAttentionForCpuBackward0")
+
 # Where policies with narrower values may round. Everything else is EXACT for them.
 VALUES = {
+    ("AddcmulBackward0", "tensor1"),
+    ("AddcmulBackward0", "tensor2"),
     ("AddmmBackward0", "mat1"),
+    ("AddmmBackward0", "mat2"),
+    ("BaddbmmBackward0", "batch1"),
+    ("BaddbmmBackward0", "batch2"),
     ("BmmBackward0", "mat2"),
     ("BmmBackward0", "self"),
+    ("CeluBackward0", "self"),
     ("ConvolutionBackward0", "input"),
+    ("CudnnBatchNormBackward0", "input"),
     ("GeluBackward0", "self"),
+    ("GluBackward0", "self"),
+    ("GroupedMmBackward0", "self"),
     ("HardswishBackward0", "self"),
+    ("MishBackward0", "self"),
+    ("MmBackward0", "mat2"),
     ("MmBackward0", "self"),
     ("MulBackward0", "other"),
     ("MulBackward0", "self"),
     ("NativeBatchNormBackward0", "input"),
-    ("CudnnBatchNormBackward0", "input"),
     ("NativeGroupNormBackward0", "input"),
     ("NativeLayerNormBackward0", "input"),
     ("SiluBackward0", "self"),
+    ("SoftplusBackward0", "self"),
+    *((name, slot) for name in ATTENTION for slot in ("value", "output")),
+}
+
+# Where a setting of the node decides: VALUE if it is among these.
+VALUES_WHERE = {
+    ("EluBackward0", "self"): ("alpha", (1,)),  # else its slope jumps
+    ("PowBackward0", "self"): ("exponent", (2, 3, 4)),
+}
+
+# Where they may round to 16 bits: the backward pass raises e to products of these, or subtracts squares from 1.
+FINES = {
+    ("SigmoidBackward0", "result"),
+    ("TanhBackward0", "result"),
+    *((name, slot) for name in ATTENTION for slot in ("query", "key")),
 }
 
 POOL_INDICES = {("MaxPool2DWithIndicesBackward0", "result1"), ("MaxPool3DWithIndicesBackward0", "result1")}
 
 
-def need_of(name, slot, disabled=frozenset()):
-    """Need of the slot of a node of class `name`; entries of `disabled` count as EXACT."""
+def need_of(name, slot, disabled=frozenset(), setting=None):
+    """Need of the slot of a node of class `name`; entries of `disabled` count as EXACT. setting: gives what the node keeps
+    under a name."""
     key = (name, slot)
     if key in disabled:
         return EXACT
@@ -59,4 +99,9 @@ def need_of(name, slot, disabled=frozenset()):
         return SIGN
     if key in RANGES:
         return RANGE
+    if key in VALUES_WHERE and setting is not None:
+        name, smooth = VALUES_WHERE[key]
+        return VALUE if setting(name) in smooth else EXACT
+    if key in FINES:
+        return FINE
     return VALUE if key in VALUES else EXACT

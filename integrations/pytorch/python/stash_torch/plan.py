@@ -2,6 +2,7 @@
 """What a plan says: for every storage how it is kept, and for every node of autograd what a step that follows the plan
 does there."""
 
+import functools
 from dataclasses import dataclass, field
 
 import torch
@@ -30,6 +31,7 @@ class Group:
     density: float = 1.0  # share of its values that are not zero, in the recorded step
     seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
     exact: bool = False  # a recomputed tensor with exact needs starts here
+    fine: bool = False  # one that may be rounded to 16 bits starts here
     mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
 
     @property
@@ -84,6 +86,11 @@ class Recipe:
     call: Call
     names: tuple  # ops, in the order they run
     groups: frozenset  # all storages that it reads
+
+    @functools.cached_property
+    def ready_at(self):
+        """The node at which all storages that it reads itself have been saved."""
+        return max((each.group[0] for call in self.calls() for each in call.inputs if isinstance(each, Source)), default=-1)
 
     def calls(self):
         found = []

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as functional
 
+from . import norms, products
+
 aten = torch.ops.aten
 
 
@@ -29,6 +31,7 @@ class Op:
     trials: a setting that the node does not keep, with the values to try in the recorded step.
     variadic: every edge is an input.
     view: the result may share the input's memory; costs nothing, and is not fresh if the input is not.
+    outputs: "one"; "several", of one input, where "output" in the settings says which; or "of edges": of every edge one.
     costly: takes a step's time, not only its memory's.
 
     An argument at edge -1 whose slot holds no tensor is None, then and in all steps that follow the plan.
@@ -40,6 +43,7 @@ class Op:
     trials: tuple = ()  # (name, values)
     variadic: bool = False
     view: bool = False
+    outputs: str = "one"
     costly: bool = False
 
 
@@ -79,37 +83,26 @@ def _view(function, *settings):
     return Op(((0, None),), settings, lambda x, s: function(x[0], s), view=True)
 
 
-def _batch_norm(x, s):
-    """From the saved statistics, which spares two passes: torch then scales by weight / sqrt(1 + 0), with the weight that
-    it scaled by in the forward pass. Where that gives other bits (a GPU's kernel has another order): from the input. The
-    running statistics are not passed: they were updated in the forward pass."""
-    x, weight, bias, mean, scale = x
-    if s["way"] == "statistics" and not (x.dtype == scale.dtype == torch.float32 and _is_dense(x)):
-        raise RuntimeError("torch scales in another order there")  # which a weight of 1 would hide
-    if s["way"] == "input":
-        return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, s["eps"])[0]
-    weight = scale if weight is None else scale * weight
-    return torch.native_batch_norm(x, weight, bias, mean, torch.ones_like(scale), False, 0.0, 0.0)[0]
+def _part(function, *settings):
+    """A view that is one of several results."""
+    return Op(((0, None),), settings, lambda x, s: function(x[0], s)[s["output"]], view=True, outputs="several")
 
 
-def _is_dense(x):
-    return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+def _upsample(function):
+    """The node keeps the size of the result, and the scales that the program named (None: it named a size)."""
+    return _from_result(lambda x, s: function(x, s["output_size"], s["scales_h"], s["scales_w"]),
+                        "output_size", "scales_h", "scales_w")
 
 
-def _checked(results, saved, exact):
-    """The values of a norm whose epsilon was found by trial. Statistics of rounded values differ; on a GPU the comparison
-    would make the host wait."""
-    if exact and saved.device.type == "cpu" and not torch.equal(results[2], saved):
-        raise RuntimeError("stash_torch: epsilon of a norm: expected the one of the recorded step, got another")
-    return results[0]
+def _upsample_bilinear(x, s):
+    return aten.upsample_bilinear2d(x, s["output_size"], s["align_corners"], s["scales_h"], s["scales_w"])
 
 
-def _layer_norm(x, s):
-    return _checked(torch.native_layer_norm(x[0], s["normalized_shape"], x[1], x[2], s["eps"]), x[3], s["exact"])
-
-
-def _group_norm(x, s):
-    return _checked(torch.native_group_norm(x[0], x[1], x[2], s["N"], s["C"], s["HxW"], s["group"], s["eps"]), x[3], s["exact"])
+def _crop(x, s):
+    """The value that padding writes is not kept by autograd: only what writes none is computed again."""
+    if max(s["pad"]) > 0:
+        raise RuntimeError("what padding writes is not known")
+    return functional.pad(x, s["pad"])
 
 
 def _max_pool(x, s):
@@ -121,27 +114,18 @@ def _avg_pool(x, s):
                            s["divisor_override"])
 
 
-def _convolution(x, s):
-    return aten.convolution(*x, s["stride"], s["padding"], s["dilation"], s["transposed"], s["output_padding"], s["groups"])
-
-
-def _attention(function):
-    """function: (query, key, value, mask, settings) -> results. What dropout left out is not known any more."""
-    def run(x, s):
-        if s["dropout_p"] != 0:
-            raise RuntimeError("attention with dropout does not run again")
-        return function(*x[:3], x[3] if len(x) > 3 else None, s)[0]
-
-    return run
-
-
 def _product(function, slots, *settings, first=0):
+    """first: edges before those of the slots."""
     inputs = tuple((first + place, slot) for place, slot in enumerate(slots))
     return Op((*((place, None) for place in range(first)), *inputs), settings, function, costly=True)
 
 
-_QUERY = ((0, "query"), (1, "key"), (2, "value"))
-_EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
+def _attention(function, *optional):
+    inputs = ((0, "query"), (1, "key"), (2, "value"), *((-1, each) for each in optional))
+    return Op(inputs, ("dropout_p", "is_causal", "scale"), function, costly=True)
+
+
+BACKWARD_HOOKS = "BackwardHookFunctionBackward"
 
 OPS = {
     "ReluBackward0": _from_result(lambda x, s: x.relu_() if s["fresh"] else torch.relu(x)),
@@ -149,7 +133,16 @@ OPS = {
     "TanhBackward0": _from_result(lambda x, s: torch.tanh(x)),
     "ExpBackward0": _from_result(lambda x, s: torch.exp(x)),
     "RsqrtBackward0": _from_result(lambda x, s: torch.rsqrt(x)),
+    "SqrtBackward0": _from_result(lambda x, s: torch.sqrt(x)),
+    "ReciprocalBackward0": _from_result(lambda x, s: torch.reciprocal(x)),
     "NegBackward0": _from_result(lambda x, s: torch.neg(x)),
+    "AbsBackward0": _unary(lambda x, s: torch.abs(x)),
+    "CosBackward0": _unary(lambda x, s: torch.cos(x)),
+    "ErfBackward0": _unary(lambda x, s: torch.erf(x)),
+    "LogBackward0": _unary(lambda x, s: torch.log(x)),
+    "Log1PBackward0": _unary(lambda x, s: torch.log1p(x)),
+    "SinBackward0": _unary(lambda x, s: torch.sin(x)),
+    "ClampBackward1": _unary(lambda x, s: torch.clamp(x, s["min"], s["max"]), "min", "max"),
     "SiluBackward0": _unary(lambda x, s: functional.silu(x, inplace=s["fresh"])),
     "GeluBackward0": _unary(lambda x, s: functional.gelu(x, approximate=s["approximate"]), "approximate"),
     "HardswishBackward0": _unary(lambda x, s: functional.hardswish(x, inplace=s["fresh"])),
@@ -157,8 +150,17 @@ OPS = {
     "HardtanhBackward0": _unary(
         lambda x, s: functional.hardtanh(x, s["min_val"], s["max_val"], inplace=s["fresh"]), "min_val", "max_val"),
     "LeakyReluBackward0": _unary(lambda x, s: functional.leaky_relu(x, s["negative_slope"]), "negative_slope"),
+    "LeakyReluBackward1": _from_result(
+        lambda x, s: functional.leaky_relu(x, s["negative_slope"], inplace=s["fresh"]), "negative_slope"),
     "EluBackward0": _unary(
         lambda x, s: aten.elu(x, s["alpha"], s["scale"], s["input_scale"]), "alpha", "scale", "input_scale"),
+    "EluBackward1": _from_result(
+        lambda x, s: aten.elu(x, s["alpha"], s["scale"], s["input_scale"]), "alpha", "scale", "input_scale"),
+    "CeluBackward0": _unary(lambda x, s: functional.celu(x, s["alpha"]), "alpha"),
+    "CeluBackward1": _from_result(lambda x, s: functional.celu(x, s["alpha"]), "alpha"),
+    "GluBackward0": _unary(lambda x, s: functional.glu(x, s["dim"]), "dim"),
+    "LogSigmoidBackward0": _unary(lambda x, s: functional.logsigmoid(x)),
+    "PreluKernelBackward0": _binary(lambda x, s: aten._prelu_kernel(x[0], x[1]), ("self", "weight")),
     "SoftplusBackward0": _unary(lambda x, s: functional.softplus(x, s["beta"], s["threshold"]), "beta", "threshold"),
     "MishBackward0": _unary(lambda x, s: functional.mish(x)),
     "PowBackward0": _unary(lambda x, s: torch.pow(x, s["exponent"]), "exponent"),
@@ -170,23 +172,39 @@ OPS = {
     "MulBackward0": _binary(_mul, ("self", "other")),
     "DivBackward0": _binary(lambda x, s: torch.div(x[0], x[1]), ("self", "other")),
     "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None), (-1, "result1"), (-1, "result2")),
-                                   ("eps", "training"), _batch_norm, ("way", ("statistics", "input"))),
+                                   ("eps", "training"), norms.batch_norm, ("way", ("statistics", "input"))),
     "NativeLayerNormBackward0": Op(
-        ((0, "input"), (1, "weight"), (2, "bias"), (-1, "result2")), ("normalized_shape",), _layer_norm, _EPSILONS),
+        ((0, "input"), (1, "weight"), (2, "bias"), (-1, "result1"), (-1, "result2")), ("normalized_shape",),
+        norms.layer_norm, norms.EPSILONS),
     "NativeGroupNormBackward0": Op(
-        ((0, "input"), (1, "weight"), (2, None), (-1, "result2")), ("N", "C", "HxW", "group"), _group_norm, _EPSILONS),
+        ((0, "input"), (1, "weight"), (2, None), (-1, "result1"), (-1, "result2")), ("N", "C", "HxW", "group"),
+        norms.group_norm, norms.EPSILONS),
+    "MaximumBackward0": _binary(lambda x, s: torch.maximum(x[0], x[1]), ("self", "other")),
+    "MinimumBackward0": _binary(lambda x, s: torch.minimum(x[0], x[1]), ("self", "other")),
     "SoftmaxBackward0": _from_result(lambda x, s: aten._softmax(x[0], s["dim"], False), "dim"),
     "MaxPool2DWithIndicesBackward0": Op(((0, "self"),), ("kernel_size", "stride", "padding", "dilation", "ceil_mode"), _max_pool),
     "AvgPool2DBackward0": Op(((0, "self"),), ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
                                               "divisor_override"), _avg_pool),
     "EmbeddingBackward0": Op(((0, None), (-1, "indices")), (), lambda x, s: aten.embedding(*x)),
     "CatBackward0": Op((), ("dim",), lambda x, s: torch.cat(x, s["dim"]), variadic=True),
+    "StackBackward0": Op((), ("dim",), lambda x, s: torch.stack(x, s["dim"]), variadic=True),
+    "FlipBackward0": _from_result(lambda x, s: torch.flip(x, s["dims"]), "dims"),
+    "RepeatBackward0": _from_result(lambda x, s: x.repeat(s["repeats"]), "repeats"),
+    "IndexSelectBackward0": Op(((0, None), (-1, "index")), ("dim",), lambda x, s: torch.index_select(x[0], s["dim"], x[1])),
+    "GatherBackward0": Op(((0, "self"), (-1, "index")), ("dim",), lambda x, s: torch.gather(x[0], s["dim"], x[1])),
+    "PixelShuffleBackward0": _from_result(lambda x, s: functional.pixel_shuffle(x, s["upscale_factor"]), "upscale_factor"),
+    "PixelUnshuffleBackward0": _from_result(
+        lambda x, s: functional.pixel_unshuffle(x, s["downscale_factor"]), "downscale_factor"),
+    "ConstantPadNdBackward0": _from_result(_crop, "pad"),
+    "UpsampleNearest2DBackward0": _upsample(aten.upsample_nearest2d),
+    "UpsampleNearestExact2DBackward0": _upsample(aten._upsample_nearest_exact2d),
+    "UpsampleBilinear2DBackward0": _from_result(
+        _upsample_bilinear, "output_size", "align_corners", "scales_h", "scales_w"),
     # The memory format that a cast keeps follows from its input; the type from the target.
     "ToCopyBackward0": Op(((0, None),), (), lambda x, s: x[0].to(s["dtype"]), view=True),
     "ViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "UnsafeViewBackward0": _view(lambda x, s: x.view(s["shape"])),
     "ReshapeAliasBackward0": _view(lambda x, s: x.view(s["shape"])),
-    "TBackward0": _view(lambda x, s: x.t()),
     "UnsqueezeBackward0": _view(lambda x, s: x.unsqueeze(s["dim"]), "dim"),
     "SqueezeBackward1": _view(lambda x, s: x.squeeze(s["dim"]), "dim"),
     "PermuteBackward0": _view(lambda x, s: x.permute(s["dims"]), "dims"),
@@ -195,38 +213,39 @@ OPS = {
     "SelectBackward0": _view(lambda x, s: x.select(s["dim"], s["index"]), "dim", "index"),
     "SliceBackward0": _view(lambda x, s: aten.slice(x, s["dim"], s["start"], s["end"], s["step"]),
                             "dim", "start", "end", "step"),
+    "SqueezeBackward0": _view(lambda x, s: x.view(s["shape"])),
+    "SqueezeBackward2": _view(lambda x, s: x.squeeze(s["dim"]), "dim"),
+    "TBackward0": _view(lambda x, s: x.t()),
+    "UnfoldBackward0": _view(lambda x, s: x.unfold(s["dimension"], s["size"], s["step"]), "dimension", "size", "step"),
+    "SplitBackward0": _part(lambda x, s: torch.split(x, s["split_size"], s["dim"]), "split_size", "dim"),
+    "SplitWithSizesBackward0": _part(lambda x, s: torch.split(x, s["split_sizes"], s["dim"]), "split_sizes", "dim"),
+    "UnbindBackward0": _part(lambda x, s: torch.unbind(x, s["dim"]), "dim"),
+    # What modules with backward hooks put around their inputs and outputs.
+    BACKWARD_HOOKS: Op((), (), lambda x, s: x[0], view=True, outputs="of edges"),
     "ConvolutionBackward0": Op(
         ((0, "input"), (1, "weight"), (2, None)),
-        ("stride", "padding", "dilation", "transposed", "output_padding", "groups", "bias_sym_sizes_opt"), _convolution,
-        costly=True),
+        ("stride", "padding", "dilation", "transposed", "output_padding", "groups", "bias_sym_sizes_opt"),
+        products.convolution, costly=True),
     "MmBackward0": _product(lambda x, s: torch.mm(*x), ("self", "mat2")),
     "BmmBackward0": _product(lambda x, s: torch.bmm(*x), ("self", "mat2")),
     "AddmmBackward0": _product(lambda x, s: torch.addmm(*x, beta=s["beta"], alpha=s["alpha"]), ("mat1", "mat2"),
                                "alpha", "beta", first=1),
     "BaddbmmBackward0": _product(lambda x, s: torch.baddbmm(*x, beta=s["beta"], alpha=s["alpha"]), ("batch1", "batch2"),
                                  "alpha", "beta", first=1),
-    "ScaledDotProductFlashAttentionForCpuBackward0": Op(
-        (*_QUERY, (-1, "attn_mask")), ("dropout_p", "is_causal", "scale"),
-        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, s["is_causal"], attn_mask=mask, scale=s["scale"])), costly=True),
-    "ScaledDotProductFlashAttentionBackward0": Op(
-        _QUERY, ("dropout_p", "is_causal", "scale"),
-        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_flash_attention(
-            q, k, v, 0.0, s["is_causal"], False, scale=s["scale"])), costly=True),
-    "ScaledDotProductEfficientAttentionBackward0": Op(
-        (*_QUERY, (-1, "attn_bias")), ("dropout_p", "is_causal", "scale"),
-        _attention(lambda q, k, v, mask, s: aten._scaled_dot_product_efficient_attention(
-            q, k, v, mask, True, 0.0, s["is_causal"], scale=s["scale"])), costly=True),
+    "ScaledDotProductFlashAttentionForCpuBackward0": _attention(products.cpu_attention, "attn_mask"),
+    "ScaledDotProductFlashAttentionBackward0": _attention(products.flash_attention),
+    "ScaledDotProductEfficientAttentionBackward0": _attention(products.efficient_attention, "attn_bias"),
 }
 
 # Ops that may write their result over their first input.
 IN_PLACE = frozenset({
-    "AddBackward0", "DivBackward0", "EluBackward0", "ExpBackward0", "HardsigmoidBackward0", "HardswishBackward0",
-    "HardtanhBackward0", "LeakyReluBackward0", "MishBackward0", "MulBackward0", "NegBackward0", "ReluBackward0",
-    "RsqrtBackward0", "SigmoidBackward0", "SiluBackward0", "SubBackward0", "TanhBackward0"})
+    "AbsBackward0", "AddBackward0", "CeluBackward1", "ClampBackward1", "CosBackward0", "DivBackward0", "EluBackward0",
+    "EluBackward1", "ErfBackward0", "ExpBackward0", "HardsigmoidBackward0", "HardswishBackward0", "HardtanhBackward0",
+    "LeakyReluBackward0", "LeakyReluBackward1", "Log1PBackward0", "LogBackward0", "MishBackward0", "MulBackward0",
+    "NegBackward0", "ReciprocalBackward0", "ReluBackward0", "RsqrtBackward0", "SigmoidBackward0", "SiluBackward0",
+    "SinBackward0", "SqrtBackward0", "SubBackward0", "TanhBackward0"})
 
 # Ops whose result is a parameter in disguise if their input is one.
-VIEWS = frozenset(name for name, op in OPS.items() if op.view) | {
+VIEWS = frozenset(name for name, op in OPS.items() if op.view and name != BACKWARD_HOOKS) | {
     "AliasBackward0", "AsStridedBackward0", "ChunkBackward0", "DetachBackward0",
-    "SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "UnfoldBackward0", "SqueezeBackward0",
 }

@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from . import forms, library, needs
-from .entries import Computed, Encoded, Raw
+from .entries import Computed, Encoded, Raw, Waiting
 from .plan import Held, Source, evaluate
 from .recipes import OPS
 from .step import edges_of, held_tensor, hooked_by_others, raw_slot, saved, setting_of, slots_of
@@ -25,6 +25,7 @@ class Replay:
         self.entries = {}
         self.premises = {}  # by position: what was found to be as in the recorded step
         self.held = {}
+        self.waiting = {}  # by the position at which they settle: (plan, recipe, entry)
         self.touched = False  # whether a slot has been replaced
 
     def node(self, position, node, work):
@@ -52,7 +53,11 @@ class Replay:
         for group, tensor in sources.items():
             self.entries[group] = Raw(group, tensor)
         for each, tensor in zip(work.slots, tensors):
-            self._take(node, each, tensor)
+            self._take(node, each, tensor, position)
+        for plan, recipe, entry in self.waiting.pop(position, ()):
+            made = self._recipe(recipe) if plan is self.session.active else None
+            if made is not None:
+                entry.settle(made)
 
     def fits(self, begun, plan, position):
         """Whether what was done for one plan up to here may go on under another: the same ops, and storages of the same
@@ -66,7 +71,7 @@ class Replay:
 
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
-        self.entries, self.held, self.premises = {}, {}, {}
+        self.entries, self.held, self.premises, self.waiting = {}, {}, {}, {}
 
     def _saved(self, node, slot):
         tensor = saved(node, slot.name).detach()
@@ -75,11 +80,11 @@ class Replay:
             raise Deviation
         return tensor
 
-    def _take(self, node, each, tensor):
+    def _take(self, node, each, tensor, position):
         if each.hollow:
             payload = Hollow(self, each, tensor.device)
         else:
-            entry = self._entry(each, tensor)
+            entry = self._entry(each, tensor, position)
             if entry is None:
                 return
             payload = View(self, entry, each)
@@ -89,7 +94,7 @@ class Replay:
         except RuntimeError:  # hooks of somebody else have it
             self.session.counts["slots with hooks of others"] += 1
 
-    def _entry(self, each, tensor):
+    def _entry(self, each, tensor, position):
         key = (*each.group, "mask") if each.mask else each.group
         group = self.session.active.groups[each.group]
         gives = group.gives(self.session.policy, each.mask)
@@ -98,10 +103,9 @@ class Replay:
             return entry if entry.stands_for(tensor) and _serves(entry, gives) and not isinstance(entry, Raw) else None
         self.session.measure.see(each.group, tensor)
         if group.recipe is not None and not each.mask:
-            recipe = self._recipe(group.recipe)
-            if recipe is None:
+            entry = self._computed(group, tensor, position)
+            if entry is None:
                 return None
-            entry = Computed(each.group, tensor, recipe)
         else:
             form = group.mask if each.mask else group.form
             try:
@@ -115,6 +119,15 @@ class Replay:
         entry.gives = gives
         self.entries[key] = entry
         return entry
+
+    def _computed(self, group, tensor, position):
+        settles = group.recipe.ready_at
+        if settles > position:
+            entry = Waiting(group.key, tensor)
+            self.waiting.setdefault(settles, []).append((self.session.active, group.recipe, entry))
+            return entry
+        recipe = self._recipe(group.recipe)
+        return Computed(group.key, tensor, recipe) if recipe is not None else None
 
     def _recipe(self, recipe):
         """A call that holds all that the recipe reads, or None if something was not kept."""

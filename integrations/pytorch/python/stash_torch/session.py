@@ -16,7 +16,7 @@ from .picture import draw
 from .planner import save
 from .replay import Deviation, Replay
 from .report import report_of
-from .step import Recorder
+from .step import Recorder, is_transformed
 from .trials import Trials
 
 log = logging.getLogger("stash_torch")
@@ -92,7 +92,7 @@ class Session(contextlib.ContextDecorator):
 
     def _created(self, node):
         if (type(node).__name__ == "AccumulateGrad" or torch.compiler.is_compiling() or torch.jit.is_tracing()
-                or torch._C._current_graph_task_id() != -1 or self.ending):
+                or torch._C._current_graph_task_id() != -1 or self.ending or is_transformed()):
             return
         if self.begun:  # the forward pass before this one has been read
             self.measure.spoil()

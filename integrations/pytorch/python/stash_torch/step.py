@@ -43,6 +43,12 @@ def hooked_by_others():
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def is_transformed():
+    """Whether a transform of torch.func (grad, vmap) runs: its tensors wrap others and have no storage, and the graphs that
+    it makes are its own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def setting_of(node, name):
     """A number, tuple or text that a node keeps; negative integers come out of autograd as unsigned ones."""
     value = saved(node, name)

@@ -9,11 +9,11 @@ import math
 
 import torch
 
-from .recipes import IN_PLACE, VIEWS
+from .recipes import BACKWARD_HOOKS, IN_PLACE, VIEWS
 
 # Ops of which recipes ask no memory of their own, but which have one in the forward pass.
 COPIES = frozenset({"CloneBackward0", "ToCopyBackward0"})
-MEMORY_VIEWS = VIEWS - COPIES
+MEMORY_VIEWS = (VIEWS | {BACKWARD_HOOKS}) - COPIES
 
 
 class Sharing:
@@ -70,9 +70,10 @@ def forward_sharing(nodes):
     shared, of_storage = Sharing(), {}
     for index, node in enumerate(nodes):
         if is_view(node):
-            for _, value in sources_of(node):
+            for edge, value in sources_of(node):
                 for output in range(max(1, len(node.outputs))):
-                    shared.join(value, (index, output))
+                    if node.name != BACKWARD_HOOKS or output == edge:
+                        shared.join(value, (index, output))
         for leaf in node.leaves.values():
             shared.join(of_storage.setdefault(leaf.storage, ("leaf", leaf.storage)), ("leaf", leaf.storage))
         for slot in node.slots:
