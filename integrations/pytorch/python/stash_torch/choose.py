@@ -17,7 +17,7 @@ from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
 VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
-MOST_OPS = 6  # that one recomputation runs
+MOST_OPS = {"none": 0, "cheap": 6, "all": 16}  # that one recomputation runs
 DEEPEST = 3  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
 
@@ -126,13 +126,13 @@ class Chooser:
             raise Impossible
         if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
             raise Impossible
-        arguments = [(edge, None) for edge in range(len(node.edges))] if op.variadic else op.inputs
+        arguments = self.tracked(node) if op.variadic else op.inputs
         if op.outputs == "of edges":
             arguments = [(output, None)]
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
         if not op.view:
             names.append(_short(node.name))
-            if len(names) > MOST_OPS:
+            if len(names) > MOST_OPS[self.recompute]:
                 raise Impossible
         shape, dtype = node.outputs[output]
         fixed = {"shape": shape, "dtype": dtype, "output": output, "exact": self.policy == "lossless",
@@ -140,6 +140,10 @@ class Chooser:
         settings = {name: setting_of(node.handle, name) for name in op.settings}
         settings |= {name: None for edge, name in arguments if _is_left_out(node, edge, name)}
         return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
+
+    def tracked(self, node):
+        """Arguments that autograd knows. Others, as an empty cache, have no elements, or the result has another shape."""
+        return [(edge, None) for edge, producer in enumerate(node.producers) if producer is not None]
 
     def may_run(self, op):
         return self.recompute == "all" or (self.recompute == "cheap" and not op.costly)
@@ -215,7 +219,8 @@ class Chooser:
         if group.key in dropped:
             if depth == 0:
                 raise Impossible
-            self.call_of(self.made_as(group), group.first, dropped, depth - 1, names, groups)
+            counted = [] if group.key in groups else names  # what is read twice is computed once
+            self.call_of(self.made_as(group), group.first, dropped, depth - 1, counted, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
 

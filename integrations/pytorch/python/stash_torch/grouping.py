@@ -3,13 +3,15 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import torch
 
-from . import needs
+from . import forms, needs
 from .plan import Group
 from .recipes import BACKWARD_HOOKS, VIEWS
 from .step import setting_of
+from .values import MEMORY_VIEWS
 
 SMALLEST = 4096  # bytes; less is not worth a call
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -73,13 +75,26 @@ class Grouping:
         first = min(slots, key=lambda slot: slot.node)
         size = first.dtype.itemsize
         base = next((slot for slot in slots if slot.offset == 0 and math.prod(slot.shape) * size == slot.bytes
-                     and _dense(slot)), None)
+                     and _dense(slot)), None) or self.whole(first)
         for slot in slots:
             node = self.nodes[slot.node]
             known = needs.need_of(node.name, slot.name, self.disabled, functools.partial(setting_of, node.handle))
             slot.need = slot.declared.need if slot.declared is not None else known
         return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
                      frozenset(slot.need for slot in slots), kept_bytes=first.bytes)
+
+    def whole(self, slot):
+        """A slot as it would be if somebody saved all of the storage of which this one has a part; None if no op made it, or
+        not in this order."""
+        value = slot.producer
+        while value is not None and self.nodes[value[0]].name in MEMORY_VIEWS:
+            producers = self.nodes[value[0]].producers
+            value = producers[0] if producers and isinstance(producers[0], tuple) else None
+        outputs = self.nodes[value[0]].outputs if value is not None else ()
+        shape = outputs[value[1]][0] if value is not None and value[1] < len(outputs) else ()
+        if math.prod(shape) * slot.dtype.itemsize != slot.bytes:
+            return None
+        return replace(slot, shape=shape, stride=forms.strides_of(shape), offset=0, producer=value)
 
     def saved_bytes(self):
         """All that the step saved, without parameters and what came in from outside."""

@@ -29,7 +29,7 @@ class Op:
         whether the first input was computed for this call alone, so that it may be overwritten; and "exact": whether
         all inputs have the bits that they had in the forward pass.
     trials: a setting that the node does not keep, with the values to try in the recorded step.
-    variadic: every edge is an input.
+    variadic: every edge of which autograd knows the tensor is an input.
     view: the result may share the input's memory; costs nothing, and is not fresh if the input is not.
     outputs: "one"; "several", of one input, where "output" in the settings says which; or "of edges": of every edge one.
     costly: takes a step's time, not only its memory's.
@@ -103,6 +103,16 @@ def _crop(x, s):
     if max(s["pad"]) > 0:
         raise RuntimeError("what padding writes is not known")
     return functional.pad(x, s["pad"])
+
+
+def _joined(function):
+    def run(x, s):
+        result = function(x, s["dim"])
+        if result.shape != s["shape"]:
+            raise RuntimeError("what autograd does not know was joined, too")
+        return result
+
+    return Op((), ("dim",), run, variadic=True)
 
 
 def _max_pool(x, s):
@@ -186,8 +196,8 @@ OPS = {
     "AvgPool2DBackward0": Op(((0, "self"),), ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad",
                                               "divisor_override"), _avg_pool),
     "EmbeddingBackward0": Op(((0, None), (-1, "indices")), (), lambda x, s: aten.embedding(*x)),
-    "CatBackward0": Op((), ("dim",), lambda x, s: torch.cat(x, s["dim"]), variadic=True),
-    "StackBackward0": Op((), ("dim",), lambda x, s: torch.stack(x, s["dim"]), variadic=True),
+    "CatBackward0": _joined(torch.cat),
+    "StackBackward0": _joined(torch.stack),
     "FlipBackward0": _from_result(lambda x, s: torch.flip(x, s["dims"]), "dims"),
     "RepeatBackward0": _from_result(lambda x, s: x.repeat(s["repeats"]), "repeats"),
     "IndexSelectBackward0": Op(((0, None), (-1, "index")), ("dim",), lambda x, s: torch.index_select(x[0], s["dim"], x[1])),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step that follows a plan: autograd's slots give what they saved to entries, and get it back when backward reads."""
 
+import collections
 import weakref
 
 import torch
@@ -142,9 +143,22 @@ class Replay:
             return None
         if not all(_serves(entry, groups[key].gives(self.session.policy)) for key, entry in entries.items()):
             return None
-        return lambda keep: evaluate(
-            recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen),
-            lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]))
+        read = collections.Counter(each.group for each in inputs if isinstance(each, Source))
+
+        def compute(keep):
+            rows = {}
+
+            def row(source):
+                if read[source.group] == 1:
+                    return entries[source.group].row(keep)
+                if source.group not in rows:
+                    rows[source.group] = entries[source.group].row(keep)
+                return rows[source.group]
+
+            return evaluate(recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen), row,
+                            lambda each: _unchanged(*held[each]))
+
+        return compute
 
 
 def _serves(entry, gives):
