@@ -89,13 +89,13 @@ class Replay:
     def _entry(self, each, tensor):
         key = (*each.group, "mask") if each.mask else each.group
         group = self.session.active.groups[each.group]
-        gives = group.gives(self.session.policy, each.mask)
+        gives = group.gives(each.mask)
         entry = self.entries.get(key)
         if entry is not None:
             return entry if entry.stands_for(tensor) and _serves(entry, gives) and not isinstance(entry, Raw) else None
         self.session.measure.see(each.group, tensor)
         if group.recipe is not None and not each.mask:
-            recipe = self._recipe(group.recipe)
+            recipe = self._recipe(group.recipe, exact=not group.rounded)
             if recipe is None:
                 return None
             entry = Computed(each.group, tensor, recipe)
@@ -113,7 +113,7 @@ class Replay:
         self.entries[key] = entry
         return entry
 
-    def _recipe(self, recipe):
+    def _recipe(self, recipe, exact):
         """A call that holds all that the recipe reads, or None if something was not kept."""
         nodes, work, groups = self.session.active.nodes, self.session.active.work, self.session.active.groups
         calls = recipe.calls()
@@ -124,10 +124,10 @@ class Replay:
         premised = all(self.premises.get(call.node) == work[call.node].premises() for call in calls)
         if not premised or None in [*entries.values(), *held.values()]:
             return None
-        if not all(_serves(entry, groups[key].gives(self.session.policy)) for key, entry in entries.items()):
+        if not all(_serves(entry, groups[key].gives()) for key, entry in entries.items()):
             return None
         return lambda keep: evaluate(
-            recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen),
+            recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, {"exact": exact, **chosen}),
             lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]))
 
 

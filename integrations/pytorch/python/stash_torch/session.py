@@ -10,6 +10,7 @@ import torch
 from . import checks, library
 from .choose import Chooser
 from .fit import Fit, budget_bytes
+from .levels import FORMATS, formats_of
 from .measure import Measure
 from .observe import observer
 from .picture import draw
@@ -20,7 +21,6 @@ from .step import Recorder
 from .trials import Trials
 
 log = logging.getLogger("stash_torch")
-POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
 MOST_PLANS = 16
 MOST_NODES = 20_000  # of a step: a program that builds graphs and never walks them does not fill memory with records
 TRIES = 4  # steps to record after a deviation
@@ -29,13 +29,12 @@ TRIES = 4  # steps to record after a deviation
 class Session(contextlib.ContextDecorator):
     """See compress()."""
 
-    def __init__(self, model, policy="lossless", budget=None):
+    def __init__(self, model, policy="lossless", budget=None, values=FORMATS):
         modules = list(model) if isinstance(model, (list, tuple)) else [model]
         if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
             raise TypeError(f"compress: model: expected a torch.nn.Module or several, got {type(model).__name__}")
-        if policy not in POLICIES:
-            raise ValueError(f"compress: policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
-        self.models, self.policy, self.budget = modules, policy, budget_bytes(budget)
+        self.models, self.policy, self.formats = modules, policy, formats_of(policy, values)
+        self.budget = budget_bytes(budget)
         self.plans = []
         self.active = None
         self.counts = collections.Counter()
@@ -242,7 +241,7 @@ class Session(contextlib.ContextDecorator):
             with torch.no_grad():
                 library.check_reports()
                 recorder.attach(torch._C._current_autograd_node())
-                plan = Chooser(recorder, protected, self.policy, self.disabled).plan()
+                plan = Chooser(recorder, protected, self.policy, self.formats, self.disabled).plan()
             with contextlib.suppress(library.Error):  # forms have been judged by what they gave back
                 library.check_reports()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
