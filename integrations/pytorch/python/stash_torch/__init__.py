@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 __all__ = ["BudgetError", "Session", "compress", "enable", "register_need"]
 
 
-def compress(model, policy="lossless", budget=None, values=FORMATS):
+def compress(model, policy="lossless", budget=None, values=FORMATS, swap=False):
     """A context in which training steps of this thread keep less for their backward pass.
 
     model: a module, or several; their parameters and buffers are never touched.
@@ -39,13 +39,16 @@ def compress(model, policy="lossless", budget=None, values=FORMATS):
     the step allocates. Tensors then stay as they are where that keeps the budget. If the smallest peak of the policy is
     above it, a later step of that kind raises BudgetError before it begins, with the budget that would do.
     values: the formats that "auto" may use, the most precise first.
+    swap: True: on a GPU, what is still too large for the budget moves to the host's pinned memory, already encoded, and returns
+    before it is read. A number: how many tensors may be on their way at a time (2 unless said). Nothing moves without a budget,
+    or on a CPU.
 
     The first step of each kind (sequence of ops, shapes) is recorded and runs as without Stash. Returns a Session, which
     is a context manager, also a decorator.
     """
-    return Session(model, policy, budget, values)
+    return Session(model, policy, budget, values, swap)
 
 
-def enable(model, policy="lossless", budget=None, values=FORMATS):
+def enable(model, policy="lossless", budget=None, values=FORMATS, swap=False):
     """compress() without a block: ends with close() of the session that it returns."""
-    return Session(model, policy, budget, values).__enter__()
+    return Session(model, policy, budget, values, swap).__enter__()

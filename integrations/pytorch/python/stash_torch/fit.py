@@ -6,8 +6,9 @@ as that does not raise the peak above a bound: what was loaded or computed for o
 the most time for its bytes stays raw. The next step is measured again. The bound is the budget, or without one the peak that
 was measured.
 
-With a budget, policy "auto" begins at the level that rounds nothing, and goes on to the next (levels.py) until one keeps the
-budget. There storages return to wider forms first.
+With a budget, a plan begins at its first level (levels.py) and goes on to the next until one keeps the budget: policy "auto"
+rounds to narrower formats, and storages move to the host. At such a level storages return first: the last that were saved stay on
+the device, then what is rounded takes wider forms. What still moves begins to come back as early as the budget allows.
 """
 
 import logging
@@ -47,24 +48,25 @@ def budget_bytes(budget):
 class Fit:
     """The choice for one plan."""
 
-    def __init__(self, plan, budget):
-        self.plan, self.budget = plan, budget
+    def __init__(self, plan, budget, ahead=0):
+        """ahead: how many groups may come back from the host at a time; 0: none moves."""
+        self.plan, self.budget, self.ahead = plan, budget, ahead
         self.plain = None  # Timeline of the step that was recorded
         self.entry = None  # what such a step begins with (measure.py)
-        self.levels = Levels(plan)
+        self.levels = Levels(plan, ahead > 0 and budget is not None)
         self.timeline = None  # of the plan as it is now
         self.least = None  # bytes: the lowest peak that was measured
         self.looks = 0
         self.settled = self.refused = False
-        self._begin(0 if budget is not None else self.levels.last)
+        self._begin(0 if budget is not None else self.levels.narrowest)
 
     def _begin(self, level):
         """Keeps every storage in as few bytes as this level can."""
         self.level, self.chosen = level, self.levels.at(level)
         self.smallest = None  # Timeline of that
         self.bound = self.target = self.attempts = 0
-        self.plan.sharing = NEAR[level == 0 and self.levels.exact]
-        self._set(self.chosen, frozenset())
+        self.plan.sharing = NEAR[self.budget is None and self.levels.exact and level == 0]
+        self._set(self.chosen)
         self.reads = reads_of(self.plan)
 
     @property
@@ -114,19 +116,21 @@ class Fit:
         return self.smallest.peak + self.smallest.peak // PARTS
 
     def _change(self):
-        """What can be rounded less, shared or stay raw below the bound."""
+        """What can stay on the device, be rounded less, come back early, be shared or stay raw below the bound."""
         self.attempts += 1
         live, choices = list(self.smallest.most), dict(self.chosen)
+        self._bring_home(live, choices)
         self._widen(live, choices)
+        back = self._back(live, choices)
         shared, waiting = self._sharing(live, choices)
         self._leave_raw(live, choices, waiting)
-        if shared or choices != self.chosen:
-            self._set(self.levels.with_masks(choices), shared)
+        if shared or back or choices != self.chosen:
+            self._set(self.levels.with_masks(choices), shared, back)
         else:
             self._settle_for_smallest()
 
     def _settle_for_smallest(self):
-        self._set(self.chosen, frozenset())
+        self._set(self.chosen)
         self.timeline, self.settled = self.smallest, True
         self.refused = self.smallest.peak > self.target
 
@@ -134,16 +138,44 @@ class Fit:
         """Whether no moment rises above the bound, or further above it."""
         return all(bytes <= 0 or live[moment] + bytes <= self.bound for moment, bytes in more.items())
 
-    def _set(self, choices, shared):
-        self.plan.shared = shared
+    def _set(self, choices, shared=frozenset(), back=()):
+        self.plan.shared, self.plan.back = shared, back
         for key, group in self.plan.groups.items():
             group.take(choices[key])
         self.plan.settle()
 
+    def _bring_home(self, live, choices):
+        """The oldest storages move: they wait longest for their readers."""
+        moved = [group for key, group in self.plan.groups.items() if choices[key].host_bytes]
+        for group in sorted(moved, key=lambda group: -group.first):
+            self._try(live, choices, group, self.levels.choice(group.key, self.levels.narrowest))
+
+    def _back(self, live, choices):
+        """Where groups begin to come back: as early as that fits, and while at most `ahead` of them wait for their readers."""
+        moved = [key for key in choices if choices[key].host_bytes and self._moment(self.reads[key][0][0]) is not None]
+        moved.sort(key=lambda key: -self.reads[key][0][0])
+        seen = sorted({slot.node for key, group in self.plan.groups.items() for slot in group.slots
+                       if not choices[key].raw and self._moment(slot.node) is not None}, reverse=True)  # slots tell where it is
+        back = []
+        for place, key in enumerate(moved):
+            reader = self.reads[key][0][0]
+            earliest = self.reads[moved[place - self.ahead]][0][0] if place >= self.ahead else seen[0]
+            for node in (each for each in seen if reader < each <= earliest):
+                more = dict.fromkeys(range(self._moment(node), self._moment(reader)), choices[key].host_bytes)
+                if self._fits(live, more):
+                    _add(live, more)
+                    back.append((node, key))
+                    break
+        return tuple(sorted(back, key=lambda each: -each[0]))
+
+    def _moment(self, node):
+        """At which the backward pass runs it."""
+        return self.smallest.moment_of.get(("backward", node))
+
     def _widen(self, live, choices):
         """Rounds as few bytes as can be: to the narrowest format first, then to the next."""
-        for level in reversed(range(self.level)):
-            rounded = [group for key, group in self.plan.groups.items() if choices[key].narrow]
+        for level in reversed(range(min(self.level, self.levels.narrowest))):
+            rounded = [group for key, group in self.plan.groups.items() if choices[key].narrow and not choices[key].host_bytes]
             for group in sorted(rounded, key=lambda group: -group.bytes):
                 self._try(live, choices, group, self.levels.choice(group.key, level))
 
@@ -156,7 +188,7 @@ class Fit:
                 continue
             bytes = self.plan.groups[key].bytes
             for place, following in zip(places, places[1:]):
-                begin, end = (self.smallest.moment_of.get(("backward", node)) for node, _ in (place, following))
+                begin, end = (self._moment(node) for node, _ in (place, following))
                 if begin is None or end is None or end <= begin:
                     continue
                 more = dict.fromkeys(range(begin, end), bytes)  # the first reader runs on when it has been read
@@ -172,7 +204,7 @@ class Fit:
             choice = choices[group.key]
             return choice.seconds / (group.bytes - choice.kept_bytes or 1)
 
-        groups = [group for key, group in self.plan.groups.items() if not choices[key].raw]
+        groups = [group for key, group in self.plan.groups.items() if not choices[key].raw and not choices[key].host_bytes]
         for group in sorted(groups, key=time_for_bytes, reverse=True):
             self._try(live, choices, group, raw(group, "it does not raise the peak"), waiting.get(group.key, {}))
 
@@ -189,18 +221,22 @@ class Fit:
             _add(live, more)
 
     def _more(self, group, kept, wider):
-        """{moment: bytes} that a storage takes in a wider form than it is kept in; None if nobody saw it go."""
+        """{moment: bytes} that a storage takes in a wider form than it is kept in, or on the device instead of on the host; None
+        if nobody saw it go."""
         line, block = self.smallest, self.smallest.blocks.get(group.key)
         # A reader of the shape alone holds a raw storage as well.
         readers = {slot.node for slot in group.slots} | {node for node, _ in self.reads.get(group.key, ())}
-        moments = [line.moment_of.get(("backward", node)) for node in readers]
+        moments = [self._moment(node) for node in readers]
         saved = line.moment_of.get(("forward", group.first))
         if block is None or saved is None or None in moments or not moments:
             return None
+        if wider.raw and block.last is None:
+            return {}  # the program holds it
+        if kept.host_bytes:
+            away = range(block.last + 1 if wider.raw else saved + 1, self._moment(self.reads[group.key][0][0]))
+            return dict.fromkeys(away, wider.kept_bytes)
         if not wider.raw:
             return dict.fromkeys(range(saved + 1, max(moments) + 1), wider.kept_bytes - kept.kept_bytes)
-        if block.last is None:
-            return {}  # the program holds it
         own = {line.moment_of["backward", slot.node] for slot in group.slots if slot.need != needs.SHAPE}
         more = {}
         for moment in range(block.last + 1, max(moments) + 1):

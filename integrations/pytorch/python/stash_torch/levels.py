@@ -2,12 +2,15 @@
 """Policies, and the formats that each rounds to.
 
 A plan has levels, of which each keeps every storage in as few bytes as it can. Of policy "auto" level 0 rounds nothing, and
-every further level rounds to one narrower format more. The other policies have one level.
+every further level rounds to one narrower format more. The other policies have one level. Where storages may move to the host,
+there is one level more, at which all of them do that are large enough.
 """
 
 import dataclasses
 
+from .forms import AsIs
 from .plan import Choice
+from .swap import SMALLEST
 
 POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8", "auto")
 FORMATS = ("fp16", "fp10", "fp8")  # what "auto" rounds to unless it is told
@@ -29,15 +32,21 @@ def formats_of(policy, values):
 class Levels:
     """The choices at every level of a plan that was just made."""
 
-    def __init__(self, plan):
+    def __init__(self, plan, moves=False):
         self.groups = plan.groups
         self.first = {key: group.choice() for key, group in plan.groups.items()}
         self.formats = plan.formats if plan.policy == "auto" else ()
-        self.last = len(self.formats)
+        self.narrowest = self.last = len(self.formats)
+        self.away = {}
+        if moves:
+            self.last += 1
+            self.away = {key: _away(self.choice(key, self.narrowest)) for key in self.groups}
         self.exact = plan.policy in ("lossless", "auto")  # level 0
 
     def choice(self, key, level):
         """Of one group. The masks that rounding asks for are not in it (with_masks)."""
+        if level > self.narrowest:
+            return self.away[key]
         narrower = self.groups[key].narrower
         return next((narrower[each] for each in reversed(self.formats[:level]) if each in narrower), self.first[key])
 
@@ -59,6 +68,12 @@ class Levels:
                 mask, bytes = own if rounded else (None, 0)
                 found[key] = dataclasses.replace(choice, mask=mask, kept_bytes=bytes)
         return found
+
+
+def _away(choice):
+    if choice.recipe is not None or choice.kept_bytes < SMALLEST:
+        return choice
+    return dataclasses.replace(choice, form=choice.form or AsIs(), kept_bytes=0, host_bytes=choice.kept_bytes, reason="")
 
 
 def raw(group, reason):

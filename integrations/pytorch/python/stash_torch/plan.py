@@ -2,15 +2,17 @@
 """What a plan says: for every storage how it is kept, and for every node of autograd what a step that follows the plan
 does there."""
 
+import bisect
 import dataclasses
 from dataclasses import dataclass, field
 
 import torch
 
 from . import forms, needs
+from .swap import SMALLEST
 
-# Nodes between two readers that share one loaded storage, for lossless plans and for those that round. Sharing saves time
-# and holds one more map, which is much of the peak where maps are kept in few bits.
+# Nodes between two readers that share one loaded storage, for lossless plans without a budget, and for the others. Sharing saves
+# time and holds one more map, which is much of the peak where maps are kept in few bits.
 NEAR = {True: 1, False: 0}
 
 
@@ -24,6 +26,7 @@ class Choice:
     kept_bytes: int = 0
     reason: str = ""  # why it stays raw
     seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
+    host_bytes: int = 0  # it moves to the host, where it takes so many bytes
 
     @property
     def narrow(self):
@@ -45,12 +48,13 @@ class Group:
     dtype: torch.dtype
     base: object  # the slot whose tensor covers the storage, or None
     needs: frozenset
-    form: object = None  # these six as in Choice
+    form: object = None  # these seven as in Choice
     recipe: object = None
     mask: object = None
     kept_bytes: int = 0
     reason: str = ""
     seconds: float = 0.0
+    host_bytes: int = 0
     density: float = 1.0  # share of its values that are not zero, in the recorded step
     exact: bool = False  # a recomputed tensor with exact needs starts here
     rounded: bool = False  # whether it is computed again from rounded values
@@ -80,7 +84,7 @@ class Group:
             return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
         if self.needs == {needs.SHAPE}:
             return "shape only"
-        return self.form.name if self.form is not None else "raw"
+        return (self.form.name if self.form is not None else "raw") + (", on the host" if self.host_bytes else "")
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,9 @@ class Plan:
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
+        self.back = ()  # (node, group): where the backward pass begins to bring a group back, in its order
         self.fit = None  # fit.Fit, once a session has learned the plan
+        self.large = sorted(group.first for group in self.groups.values() if group.bytes >= SMALLEST)
         self.sizes = None  # what the planner says of the step, once somebody has asked (planner.py)
         self.sharing = NEAR[not self.formats]  # nodes
         self.settle()
@@ -169,6 +175,11 @@ class Plan:
             group.rounded = any(isinstance(self.groups[key].form, forms.Narrow) for key in sources)
         self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
         self.work = schedule(self)
+
+    def until(self, group, ahead):
+        """The node that saves the large group which is `ahead` after this one; past the end if there is none."""
+        place = bisect.bisect_right(self.large, group.first) + ahead - 1
+        return self.large[place] if place < len(self.large) else len(self.nodes)
 
     def chosen(self, group):
         """The Choice of a group, as it was before the plan was fitted to a peak."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step that follows a plan: autograd's slots give what they saved to entries, and get it back when backward reads."""
 
+import collections
 import weakref
 
 import torch
@@ -25,12 +26,16 @@ class Replay:
         self.entries = {}
         self.premises = {}  # by position: what was found to be as in the recorded step
         self.held = {}
+        self.away = {}  # group -> weakly, what of it is on the host
+        self.back = collections.deque()  # what begins to come back (plan.Plan)
         self.touched = False  # whether a slot has been replaced
 
     def node(self, position, node, work):
         """Does what the plan says of this node. Raises Deviation before anything is changed."""
         if type(node).__name__ != work.name or edges_of(node, position) != work.edges:
             raise Deviation
+        if self.session.mover is not None:
+            self.session.mover.passed(position)
         if work.idle():
             return
         if hooked_by_others() or not _has_premises(node, work):
@@ -64,6 +69,14 @@ class Replay:
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
         self.entries, self.held, self.premises = {}, {}, {}
+        self.back = collections.deque(self.session.active.back)
+
+    def reached(self, position):
+        """The backward pass reads a slot of this node."""
+        while self.back and self.back[0][0] >= position:
+            away = self.away.get(self.back.popleft()[1], _nothing)()
+            if away is not None:
+                away.begin()
 
     def _saved(self, node, slot):
         tensor = saved(node, slot.name).detach()
@@ -108,10 +121,24 @@ class Replay:
             if stored is None:
                 self.session.counts["kept wider"] += 1
                 return None
+            if group.host_bytes and not each.mask:
+                stored = self._send(group, form, stored, tensor)
+            if stored is None:
+                return None
             entry = Encoded(key, tensor, form, stored)
         entry.gives = gives
         self.entries[key] = entry
         return entry
+
+    def _send(self, group, form, stored, tensor):
+        """To the host; what stays on the device if that fails, or None where it is the tensor itself."""
+        own, mover = isinstance(form, forms.AsIs), self.session.mover
+        away = mover.take(stored, self.session.active.until(group, mover.ahead), tensor if own else None)
+        if away is None:
+            self.session.counts["no memory on the host"] += 1
+            return None if own else stored
+        self.away[group.key] = weakref.ref(away)
+        return away
 
     def _recipe(self, recipe, exact):
         """A call that holds all that the recipe reads, or None if something was not kept."""
@@ -129,6 +156,10 @@ class Replay:
         return lambda keep: evaluate(
             recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, {"exact": exact, **chosen}),
             lambda source: entries[source.group].row(keep), lambda each: _unchanged(*held[each]))
+
+
+def _nothing():
+    return None
 
 
 def _serves(entry, gives):
@@ -195,6 +226,7 @@ def unpack(payload):
     replay = payload.reader()
     if replay is not None:
         replay.session.begin_backward(replay.forward)
+        replay.reached(payload.work.slot.node)
     with torch.no_grad():
         if torch.is_autocast_enabled(payload.device.type):
             with torch.autocast(payload.device.type, enabled=False):

@@ -13,6 +13,7 @@ def report_of(session):
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
     if plan.policy == "auto":
         lines.append("rounded to " + (", ".join(f"{name}: {_mib(bytes)}" for name, bytes in _rounded(plan)) or "no format"))
+    lines += _moved(session, plan)
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
     lines += _memory(plan.fit)
     lines += _planned(plan)
@@ -36,6 +37,13 @@ def _rounded(plan):
     """(format, bytes before that), the most precise first."""
     return [(name, bytes) for name in plan.formats
             if (bytes := sum(group.bytes for group in plan.groups.values() if group.choice().narrow and group.form.name == name))]
+
+
+def _moved(session, plan):
+    if session.stays:
+        return [f"nothing moves to the host: {session.stays}"]
+    moved = [group.host_bytes for group in plan.groups.values() if group.host_bytes]
+    return [f"on the host: {_mib(sum(moved))}, of {len(moved)} tensors"] if session.ahead else []
 
 
 def _memory(fit):
