@@ -55,15 +55,25 @@ def with_checkpoints(network):
     return network
 
 
-class Way:
-    """One way to train: step() is a step, `session` Stash's or None."""
+def budget_for(network, peak):
+    """The budget of a session for steps that may take `peak` bytes beyond what was there before them. On a GPU all counts that is
+    allocated, so gradients and momentum are added, which the first step makes."""
+    parameters = list(network.parameters())
+    if not parameters[0].is_cuda:
+        return peak
+    return peak + torch.cuda.memory_allocated() + 2 * sum(-(-each.nbytes // 512) * 512 for each in parameters)
 
-    def __init__(self, name, network, data, policy=None, budget=None):
+
+class Way:
+    """One way to train: step() is a step, `session` Stash's or None. peak: bytes that a step may take with it."""
+
+    def __init__(self, name, network, data, policy=None, peak=None, swap=False):
         self.name, self.policy = name, policy
         self.x, self.target = data
         self.device = self.x.device.type
         network = network.to(self.x.device)
-        self.session = stash_torch.compress(network, policy, budget) if policy else None
+        budget = budget_for(network, peak) if peak else None
+        self.session = stash_torch.compress(network, policy, budget, swap=swap) if policy else None
         self.optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
         self.network = network
         if name == "checkpoint":
@@ -109,10 +119,10 @@ def measure(name, rivals, count, repeats, device="cpu"):
     ways += [Way(f"Stash {policy}", copy.deepcopy(network), data, policy) for policy in POLICIES]
     for rival in rivals:
         ways.append(Way(rival, copy.deepcopy(network), data))
-        budget = ways[-1].peak
+        peak = ways[-1].peak
         for policy in POLICIES:  # the first that keeps it
             try:
-                ways.append(Way(f"Stash {policy} at the peak of {rival}", copy.deepcopy(network), data, policy, budget))
+                ways.append(Way(f"Stash {policy} at the peak of {rival}", copy.deepcopy(network), data, policy, peak))
                 break
             except stash_torch.BudgetError:
                 continue

@@ -130,6 +130,57 @@ print(json.dumps(said))
     assert said.startswith("check_reports")
 
 
+MOVES = """
+from stash_torch import fit, session, swapper
+
+engine = swapper.Engine(torch.device("cpu"))  # whose memory is the device's here
+session.engine_of = lambda device: engine
+
+class Moving(fit.Fit):
+    "Everything moves, and begins to come back where its predecessor is read."
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._begin(self.levels.last)
+        moved = sorted((key for key in self.chosen if self.chosen[key].host_bytes), key=lambda key: -self.reads[key][0][0])
+        self._set(self.chosen, back=tuple((self.reads[before][0][0], key) for before, key in zip(moved, moved[1:])))
+
+session.Fit = Moving
+network, side = models.build({name!r})
+data = [models.batch(4, side, seed) for seed in range(4)]
+found = training.assert_same(network, data, budget="1024 GiB", swap=True, measures=False)
+sent = sum(group.host_bytes for group in found.plans[0].groups.values())
+statistics = library.api.SwapStatistics()
+library.api.swapper_statistics(engine.swapper, statistics)
+print(json.dumps([found.counts["steps"], sent, statistics.bytes_out, statistics.bytes_in, statistics.host_peak_bytes,
+                  engine.tickets, statistics.failures]))
+"""
+
+
+@pytest.mark.parametrize("name", ["small_vgg", "unet_silu", pytest.param("transformer_gelu", marks=pytest.mark.slow)])
+def test_moves_by_the_swapper_of_the_library(python, name):
+    steps, sent, out, back, most, tickets, failures = python(DEVICE + MOVES.format(name=name))
+    assert steps == 3 and sent > 0
+    assert out == back == 3 * sent and (tickets, failures) == (0, 0)
+    assert most <= 2 * sent  # steps take the same blocks
+
+
+def test_no_memory_on_the_host(python):
+    text = """
+from stash_torch import swapper
+found = []
+row = torch.randn(1 << 18)
+engine = swapper.Engine(torch.device("cpu"))
+options = library.api.SwapperOptions(space=library.api.SPACE_DEVICE, host_limit_bytes=1000)
+library.api.swapper_create(options, engine.swapper)  # the first one goes with the process
+try:
+    engine.out(row)
+except library.Error as error:
+    found.append(error.code == library.api.OUT_OF_MEMORY)
+print(json.dumps([found, engine.tickets]))
+"""
+    assert python(DEVICE + text) == [[True], 0]
+
+
 def test_the_run_on_a_gpu_says_what_was_not_run(tmp_path):
     """The program of `scripts/gpu_check --pytorch`, packed, where there is no GPU."""
     sys.path.insert(0, str(TESTS.parents[2] / "scripts"))
@@ -142,5 +193,6 @@ def test_the_run_on_a_gpu_says_what_was_not_run(tmp_path):
     assert done.returncode == 77, done.stderr
     record = json.loads((tmp_path / "gpu_pytorch.json").read_text())
     assert record["complete"] and record["device"] is None
-    assert [row["name"] for row in record["rows"]] == ["bits/small_vgg", "bits/resnet18", "speed/small_vgg", "speed/resnet18"]
+    assert [row["name"] for row in record["rows"]] == ["bits/small_vgg", "bits/resnet18", "swap/small_vgg", "swap/resnet18",
+                                                     "speed/small_vgg", "speed/resnet18"]
     assert {(row["result"], row["why"]) for row in record["rows"]} == {("not run", "no device")}

@@ -41,7 +41,7 @@ def findings(planned):
 
 
 def planned_and_verified(plan):
-    planned = planner.plan_of(json.dumps(graph_of(plan)), plan.policy, lay_out=False)
+    planned = planner.plan_of(json.dumps(graph_of(plan)), plan.policy, plan.formats, lay_out=False)
     assert findings(planned) == ""
     return json.loads(planned)
 
@@ -57,7 +57,7 @@ def read_by_backward(graph):
 
 
 SLOW = ["resnet50", "vgg16_bn", "densenet121", "efficientnet_b0", "convnext_tiny", "swin_t", "vit_b_16", "googlenet"]
-CASES = [(name, policy) for name in models.OWN for policy in stash_torch.session.POLICIES]
+CASES = [(name, policy) for name in models.OWN for policy in stash_torch.levels.POLICIES]
 CASES += [pytest.param(name, policy, marks=() if name == "mobilenet_v2" else pytest.mark.slow)
           for name in ["mobilenet_v2", *SLOW] for policy in ("lossless", "fp8")]
 

@@ -29,13 +29,23 @@ def stepper(network, count=8, side=32, updates=True):
     return step
 
 
-def run(network, steps=7, policy="lossless", budget=None, **options):
+def run(network, steps=7, policy="lossless", budget=None, swap=False, **options):
     """(session, peak of a step in it)."""
     step = stepper(network, **options)
-    with stash_torch.compress(network, policy, budget) as session:
+    with stash_torch.compress(network, policy, budget, swap=swap) as session:
         for _ in range(steps):
             step()
         return session, memory.peak_of(step)[0]
+
+
+def least(network, policy="lossless"):
+    """Bytes of the smallest peak: what the refusal of a budget says."""
+    step = stepper(network)
+    with stash_torch.compress(network, policy, 1) as session:
+        with contextlib.suppress(stash_torch.BudgetError):
+            for _ in range(8):
+                step()
+    return session.plans[0].fit.least
 
 
 @pytest.mark.parametrize("updates", [True, False])

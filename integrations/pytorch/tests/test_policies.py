@@ -12,7 +12,7 @@ from stash_torch import forms, needs, norms
 from training import classify
 
 # Largest relative error of all gradients together, by policy.
-LIMITS = {"fp16": 2e-3, "bf16": 1e-2, "fp10": 5e-2, "fp8": 1e-1}
+LIMITS = {"fp16": 2e-3, "bf16": 1e-2, "fp10": 5e-2, "fp8": 1e-1, "auto": 1e-1}
 
 
 def gradients(network, x, target, policy=None):

@@ -35,12 +35,13 @@ def train(network, batches, context, loss_of=classify, after=None):
     return losses, [each.grad for each in network.parameters() if each.grad is not None]
 
 
-def assert_same(network, batches, policy="lossless", loss_of=classify, budget=None, **options):
-    """Returns the session. Losses, gradients, buffers and weights must have the same bits."""
+def assert_same(network, batches, policy="lossless", loss_of=classify, budget=None, measures=None, **options):
+    """Returns the session. Losses, gradients, buffers and weights must have the same bits. measures: as the session has it;
+    unless said, with a budget only: else much of a small network stays raw, and is not tested. options: of compress()."""
     other = copy.deepcopy(network)
     plain = train(network, batches, contextlib.nullcontext(), loss_of)
     session = stash_torch.compress(other, policy, budget, **options)
-    session.measures = budget is not None  # else much of a small network stays raw, and is not tested
+    session.measures = budget is not None if measures is None else measures
     ours = train(other, batches, session, loss_of)
     assert not session.counts["failures"] and not session.counts["steps that could not be planned"]
     for what, first, second in [("loss", plain[0], ours[0]), ("gradient", plain[1], ours[1]),

@@ -2,7 +2,8 @@
 """From a recorded step to a plan: which storages are computed again, and in which form the others are kept.
 
 Everything that a lossless plan would do is done once here, on the data of the recorded step, and compared bit for bit
-with what autograd saved. What differs stays as it is.
+with what autograd saved. What differs stays as it is. Of policy "auto" a group has its lossless choice, and in addition one for
+every format that takes fewer bytes than the more precise ones.
 """
 
 import itertools
@@ -12,7 +13,8 @@ import torch
 
 from . import forms, library, needs, norms, pooling
 from .grouping import FLOATS, Grouping
-from .plan import Call, Held, Plan, Recipe, Source, evaluate
+from .levels import NOT_ROUNDED, raw
+from .plan import Call, Choice, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
@@ -27,15 +29,17 @@ class Impossible(Exception):
 
 
 class Chooser:
-    def __init__(self, recorder, protected, policy, disabled, recompute="cheap"):
-        self.recorder, self.policy, self.disabled, self.recompute = recorder, policy, disabled, recompute
+    def __init__(self, recorder, protected, policy, formats, disabled, recompute="cheap"):
+        """formats: to which values may be rounded (levels.formats_of)."""
+        self.recorder, self.policy, self.formats, self.disabled = recorder, policy, formats, disabled
+        self.recompute = recompute
         self.nodes = recorder.nodes
         self.protected = frozenset(protected | recorder.leaves)
         self.grouping = Grouping(self.nodes, self.protected, disabled)
         self.groups = self.grouping.groups
         self.fixed = {}  # node -> settings found by trial
         self.refused = set()  # groups whose recipe did not give the saved bits
-        self.verified = {}
+        self.verified = {}  # key -> (recipe, seconds)
 
     def plan(self):
         self.choose_recipes()
@@ -46,7 +50,8 @@ class Chooser:
             if self.wants_values(group):
                 row = self.recorded(group)
                 group.density = torch.count_nonzero(row).item() / row.numel()
-        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected)
+        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected,
+                    self.formats)
         for node in self.nodes:
             node.handle = None
         return plan
@@ -66,8 +71,8 @@ class Chooser:
         """Latest storages first: what an op made from a kept storage goes, as long as all that went before can still
         be computed."""
         for group in self.groups.values():
-            group.recipe, group.mask, group.kept_bytes = None, None, group.bytes
-            group.exact = group.fine = False
+            group.take(raw(group, ""))
+            group.exact, group.fine, group.own_mask = False, False, None
         candidates = [group for group in self.groups.values()
                       if group.key not in self.refused and self.wants_values(group) and group.base is not None
                       and group.base.producer is not None and self.is_as_made(group)]
@@ -81,25 +86,31 @@ class Chooser:
         for key, recipe in dropped.items():
             self.groups[key].recipe, self.groups[key].kept_bytes = recipe, 0
         for group in [self.groups[key] for key in dropped]:
-            group.mask = self.mask_of(group)
-            exact = group.needs & {needs.EXACT, needs.MASK} or (
-                group.mask is None and group.needs & {needs.SIGN, needs.RANGE})
+            mask = self.mask_of(group)
+            exact = group.needs & {needs.EXACT, needs.MASK} or (mask is None and group.needs & {needs.SIGN, needs.RANGE})
             for key in group.recipe.groups:
                 self.groups[key].exact |= bool(exact)
                 self.groups[key].fine |= needs.FINE in group.needs
+            if mask is not None:
+                self.keep_mask(group, mask)
+
+    def keep_mask(self, group, mask):
+        """A sign that is computed again from rounded values may flip."""
+        bytes = library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
+        if self.policy == "auto":  # only where the source is rounded
+            group.own_mask = (mask, bytes)
+        else:
+            group.mask, group.kept_bytes = mask, bytes
 
     def mask_of(self, group):
-        """A sign that is computed again from rounded values may flip: policies that round keep it."""
-        if self.policy == "lossless" or group.needs & VALUES - {needs.VALUE}:
+        if not self.formats or group.needs & VALUES - {needs.VALUE}:
             return None
         reading = [slot for slot in group.slots if slot.need in (needs.SIGN, needs.RANGE)]
         wanted = {slot.need for slot in reading}
         bounds = {self.bounds(slot) if slot.need == needs.RANGE else None for slot in reading}
         if len(wanted) != 1 or len(bounds) != 1:
             return None
-        mask = self.mask(bounds.pop(), reading)
-        group.kept_bytes = library.bound_bytes(mask.how, group.dtype, group.bytes // group.dtype.itemsize)
-        return mask
+        return self.mask(bounds.pop(), reading)
 
     def wants_values(self, group):
         return bool(group.needs & VALUES) and group.dtype in FLOATS
@@ -135,8 +146,8 @@ class Chooser:
             if len(names) > MOST_OPS[self.recompute]:
                 raise Impossible
         shape, dtype = node.outputs[output]
-        fixed = {"shape": shape, "dtype": dtype, "output": output, "exact": self.policy == "lossless",
-                 "fresh": _fresh(inputs, self.nodes), **self.fixed.get(index, {})}
+        fixed = {"shape": shape, "dtype": dtype, "output": output, "fresh": _fresh(inputs, self.nodes),
+                 **self.fixed.get(index, {})}
         settings = {name: setting_of(node.handle, name) for name in op.settings}
         settings |= {name: None for edge, name in arguments if _is_left_out(node, edge, name)}
         return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
@@ -229,7 +240,9 @@ class Chooser:
         return self.wants_values(group) and group.key not in dropped and group.base is not None and self.is_as_made(group)
 
     def gives_saved_bits(self, group):
-        if self.verified.get(group.key) == repr(group.recipe):
+        known, seconds = self.verified.get(group.key, (None, 0.0))
+        if known == repr(group.recipe):
+            group.seconds = seconds
             return True
         saved = forms.row_of(self.recorder.tensor(group.base))
         for _ in self.trials(group.recipe):
@@ -242,8 +255,8 @@ class Chooser:
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
                     and computed.untyped_storage().nbytes() == group.bytes
                     and forms.same_bits(forms.row_of(computed), saved)):
-                self.verified[group.key] = repr(group.recipe)
                 group.seconds = (_now(saved.device) - begin) * _reads(group)
+                self.verified[group.key] = repr(group.recipe), group.seconds
                 return True
         return False
 
@@ -269,7 +282,7 @@ class Chooser:
         return [(name, None)] if name == "eps" and not call.pinned else [(name, value) for value in values]
 
     def run(self, node, inputs, settings):
-        return OPS[self.nodes[node].name].run(inputs, settings)
+        return OPS[self.nodes[node].name].run(inputs, {"exact": True, **settings})
 
     def recorded(self, group):
         return forms.row_of(self.recorder.tensor(group.slots[0]))
@@ -280,13 +293,27 @@ class Chooser:
     # ---- forms
 
     def choose_form(self, group):
-        row = self.recorded(group)
         reading = group.needs - {needs.SHAPE}
         if not reading:
             group.kept_bytes = 0
             return
-        group.reason = "no form of the policy takes fewer bytes"
-        for form in self.forms_for(group, reading):
+        those = self.forms_for(group, reading)
+        if self.policy != "auto":
+            group.take(self.choice_of(group, those))
+            return
+        group.take(self.choice_of(group, [each for each in those if not isinstance(each, forms.Narrow)]))
+        fewest = group.kept_bytes
+        for form in (each for each in those if isinstance(each, forms.Narrow)):
+            choice = self.choice_of(group, [form])
+            if choice.narrow and choice.kept_bytes < fewest:
+                group.narrower[form.name], fewest = choice, choice.kept_bytes
+        if group.narrower and group.form is None:
+            group.reason = NOT_ROUNDED
+
+    def choice_of(self, group, those):
+        """The first of these forms that takes fewer bytes, and gives back what readers need."""
+        row, reason = self.recorded(group), "no form of the policy takes fewer bytes"
+        for form in those:
             begin = _now(row.device)
             try:
                 stored = form.store(row)
@@ -294,17 +321,17 @@ class Chooser:
                     continue
                 between = _now(row.device)
                 loaded = form.load(stored, row.dtype, row.numel(), row.device)
-                group.seconds = between - begin + (_now(row.device) - between) * _reads(group)
+                seconds = between - begin + (_now(row.device) - between) * _reads(group)
             except library.Error as error:
-                group.reason = str(error)
+                reason = str(error)
                 continue
             if not form.serves(row, loaded):
-                group.reason = f"{form.name} did not give back what was saved"
+                reason = f"{form.name} did not give back what was saved"
             elif isinstance(form, forms.Narrow) and not norms.bear(self.nodes, group, loaded - row):
-                group.reason = f"{form.name} is too coarse for what a norm scales up"
+                reason = f"{form.name} is too coarse for what a norm scales up"
             elif stored.bytes < group.bytes:
-                group.form, group.kept_bytes, group.reason = form, stored.bytes, ""
-                return
+                return Choice(form, kept_bytes=stored.bytes, seconds=seconds)
+        return raw(group, reason)
 
     def forms_for(self, group, reading):
         slots = [slot for slot in group.slots if slot.need != needs.SHAPE]
@@ -322,20 +349,21 @@ class Chooser:
                          for slot in slots)
         if made_apart or reading == {needs.MASK}:
             return [forms.TwoValued()]
-        narrow = self.narrow_format(group, reading)
-        wider = ["fp16"] if narrow in ("fp8", "fp10") and group.dtype == torch.float32 else []
-        return [forms.Narrow(each) for each in [narrow, *wider] if each] + [forms.Sparse()]
+        return [*map(forms.Narrow, self.narrow_formats(group, reading)), forms.Sparse()]
 
     def mask(self, bounds, slots):
         names = {self.nodes[slot.node].name for slot in slots if slot.declared is None}
         return forms.Mask(bounds, takes_nan=names <= needs.TAKE_NAN)
 
-    def narrow_format(self, group, reading):
-        """The format to which the values may be rounded, or None if not at all."""
-        if self.policy == "lossless" or group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
-            return None
-        values = "fp16" if (group.fine or needs.FINE in reading) and self.policy in ("fp8", "fp10") else self.policy
-        return values if group.dtype == torch.float32 or values in ("fp8", "fp10") else None
+    def narrow_formats(self, group, reading):
+        """The formats to which the values may be rounded, the most precise first. A policy that has one falls back to fp16."""
+        if group.exact or not reading <= {needs.VALUE, needs.FINE, needs.SIGN}:
+            return []
+        fine = {"fp10": "fp16", "fp8": "fp16"} if group.fine or needs.FINE in reading else {}
+        wanted = dict.fromkeys(fine.get(each, each) for each in self.formats)
+        if self.policy in ("fp8", "fp10"):
+            wanted["fp16"] = None
+        return [each for each in wanted if group.dtype == torch.float32 or each in ("fp8", "fp10")]
 
     def bounds(self, slot):
         if slot.declared is not None:

@@ -100,7 +100,7 @@ class _Builder:
             return
         append(outputs, self.storages.of(value, name, "feature_map"))
         group = self.group_of.get((slot.node, slot.name))
-        form = group and self.plan.chosen(group)[0]
+        form = group and self.plan.chosen(group).form
         if isinstance(form, forms.WindowIndex):
             taps = form.window.kernel_d * form.window.kernel_h * form.window.kernel_w
             window = self.storages.add(f"{name}.window", "auxiliary", torch.uint8, math.prod(slot.shape), window_taps=taps)
@@ -195,7 +195,7 @@ class _Builder:
             return "exact_value"
         if slot.need == needs.SHAPE:
             return None
-        if isinstance(self.plan.chosen(group)[0], (forms.Bits, forms.TwoValued)):
+        if isinstance(self.plan.chosen(group).form, (forms.Bits, forms.TwoValued)):
             return "mask"
         return WORDS[slot.need]
 

@@ -14,13 +14,13 @@ def recipes_of(plan, graph, op_of, target_of):
     with the ops of that, too, one more of them at a time."""
     facts, found = _Facts(graph), []
     for group in plan.groups.values():
-        recipe, nodes, sources = plan.chosen(group)[1], set(), set()
+        recipe, nodes, sources = plan.chosen(group).recipe, set(), set()
         while recipe is not None:
             nodes |= {call.node for call in recipe.calls() if not is_view(plan.nodes[call.node])}
             sources |= recipe.groups
             append(found, facts.recipe(target_of(group), sorted(op_of[each] for each in nodes)))
-            again = next((key for key in sorted(sources) if plan.chosen(plan.groups[key])[1] is not None), None)
-            recipe = plan.chosen(plan.groups[again])[1] if again is not None else None
+            again = next((key for key in sorted(sources) if plan.chosen(plan.groups[key]).recipe is not None), None)
+            recipe = plan.chosen(plan.groups[again]).recipe if again is not None else None
             sources.discard(again)
     return found
 

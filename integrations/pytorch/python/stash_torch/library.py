@@ -51,19 +51,32 @@ def on_device(tensor):
     return tensor.device.type == "cuda"
 
 
-def _context(tensor):
+def context_of(tensor):
+    """The space of a tensor and the stream that is current there; None on the host."""
     if not on_device(tensor):
         return None
     return api.ExecutionContext(space=api.SPACE_DEVICE, stream=_stream(tensor))
 
 
+def stream_of(tensor):
+    """torch's stream that is current there; None on the host."""
+    return torch.cuda.current_stream(tensor.device) if tensor.device.type == "cuda" else None
+
+
 def _stream(tensor):
-    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.device.type == "cuda" else None
+    stream = stream_of(tensor)
+    return stream.cuda_stream if stream is not None else None
 
 
-def _current(tensor):
+def current(device):
     """Calls on a device are of the one that is current in the thread."""
-    return torch.cuda.device(tensor.device) if tensor.device.type == "cuda" else contextlib.nullcontext()
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def record_use(tensor, stream):
+    """The memory of a tensor that is let go is used again after what this stream (stream_of) has to do by then."""
+    if stream is not None:
+        tensor.record_stream(stream)
 
 
 def _dense(tensor):
@@ -87,8 +100,8 @@ def exact_bytes(how, tensor):
         api.encoded_bytes_exact(how, _dense(tensor), None, size)
         return size.value
     query, size = ctypes.POINTER(api.SizeQuery)(), api.StoredSize()
-    with _current(tensor):
-        api.size_query_count(how, _dense(tensor), report_of(tensor), _context(tensor), query)
+    with current(tensor.device):
+        api.size_query_count(how, _dense(tensor), report_of(tensor), context_of(tensor), query)
         try:
             api.size_query_wait(query, size)
         finally:
@@ -112,8 +125,8 @@ def encode(how, tensor, size):
     """`size` bytes that hold the elements of `tensor` in memory order; raises Error if they are too few."""
     buffer = torch.empty(size, dtype=torch.uint8, device=tensor.device)
     report = report_of(tensor)
-    with _current(tensor):
-        api.encode(how, _dense(tensor), _encoded(buffer, report), None, _context(tensor))
+    with current(tensor.device):
+        api.encode(how, _dense(tensor), _encoded(buffer, report), None, context_of(tensor))
     _check("encode", tensor, report)
     return buffer
 
@@ -126,9 +139,9 @@ def encode_all(how, tensor):
 def decode(how, buffer, output):
     """Writes the elements into `output`, in memory order."""
     report = report_of(output)
-    with _current(output):
+    with current(output.device):
         stored = _tensor(how, TYPES[output.dtype], (output.numel(),), buffer, report)
-        api.decode(stored, _dense(output), None, _context(output))
+        api.decode(stored, _dense(output), None, context_of(output))
     _check("decode", output, report)
     return output
 
@@ -146,9 +159,9 @@ def encode_window_index(flat, y, x, window, size):
     window."""
     buffer = torch.empty(size, dtype=torch.uint8, device=flat.device)
     report = report_of(flat)
-    with _current(flat):
+    with current(flat.device):
         api.encode_window_index(_positions(flat), len(y), _shape(y), _shape(x), window, _encoded(buffer, report),
-                                _context(flat))
+                                context_of(flat))
     _check("encode_window_index", flat, report)
     return buffer
 
@@ -156,9 +169,9 @@ def encode_window_index(flat, y, x, window, size):
 def decode_window_index(buffer, y, x, window, flat):
     report = report_of(flat)
     how = encoding("window_index", window.kernel_d * window.kernel_h * window.kernel_w)
-    with _current(flat):
+    with current(flat.device):
         index = _tensor(how, api.DTYPE_F32, y, buffer, report)
-        api.decode_window_index(index, _shape(x), window, _positions(flat), _context(flat))
+        api.decode_window_index(index, _shape(x), window, _positions(flat), context_of(flat))
     _check("decode_window_index", flat, report)
     return flat
 

@@ -63,7 +63,7 @@ class Measure:
         if refused is not None:
             raise BudgetError(refused.word())
         if self.watch is None and self.wanted():
-            self.watch = Watch.begin(self._device())
+            self.watch = Watch.begin(self.device())
 
     def _ends(self):
         """Whether another thread has closed the session; what was begun in this one ends here."""
@@ -72,7 +72,7 @@ class Measure:
             return True
         return self.session.ending
 
-    def _device(self):
+    def device(self):
         parameters = (each for model in self.session.models for each in model.parameters())
         return next((each.device for each in parameters), torch.device("cpu"))
 

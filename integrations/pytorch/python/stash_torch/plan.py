@@ -2,16 +2,41 @@
 """What a plan says: for every storage how it is kept, and for every node of autograd what a step that follows the plan
 does there."""
 
+import bisect
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 
 import torch
 
 from . import forms, needs
+from .swap import SMALLEST
 
-# Nodes between two readers that share one loaded storage, for lossless plans and for those that round. Sharing saves time
-# and holds one more map, which is much of the peak where maps are kept in few bits.
+# Nodes between two readers that share one loaded storage, for lossless plans without a budget, and for the others. Sharing saves
+# time and holds one more map, which is much of the peak where maps are kept in few bits.
 NEAR = {True: 1, False: 0}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one storage is kept."""
+
+    form: object = None  # forms.Form, or None: raw or recomputed
+    recipe: object = None
+    mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
+    kept_bytes: int = 0
+    reason: str = ""  # why it stays raw
+    seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
+    host_bytes: int = 0  # it moves to the host, where it takes so many bytes
+
+    @property
+    def narrow(self):
+        return isinstance(self.form, forms.Narrow)
+
+    @property
+    def raw(self):
+        """Whether the storage stays as it is."""
+        return self.form is None and self.recipe is None
 
 
 @dataclass
@@ -24,24 +49,35 @@ class Group:
     dtype: torch.dtype
     base: object  # the slot whose tensor covers the storage, or None
     needs: frozenset
-    form: object = None  # forms.Form, or None: raw or recomputed
+    form: object = None  # these seven as in Choice
     recipe: object = None
+    mask: object = None
     kept_bytes: int = 0
-    reason: str = ""  # why it stays raw
+    reason: str = ""
+    seconds: float = 0.0
+    host_bytes: int = 0
     density: float = 1.0  # share of its values that are not zero, in the recorded step
-    seconds: float = 0.0  # what a step spends on the form or the recipe, measured once
     exact: bool = False  # a recomputed tensor with exact needs starts here
     fine: bool = False  # one that may be rounded to 16 bits starts here
-    mask: object = None  # forms.Mask of a recomputed tensor whose source is rounded, for readers of signs or ranges
+    rounded: bool = False  # whether it is computed again from rounded values
+    narrower: dict = field(default_factory=dict)  # format -> Choice, of a policy that chooses among formats
+    own_mask: object = None  # (forms.Mask, bytes) to keep if the recipe's source is rounded, of such a policy
 
     @property
     def first(self):
         return self.key[0]
 
-    def gives(self, policy, mask=False):
+    def choice(self):
+        return Choice(*(getattr(self, each.name) for each in dataclasses.fields(Choice)))
+
+    def take(self, choice):
+        for each in dataclasses.fields(Choice):
+            setattr(self, each.name, getattr(choice, each.name))
+
+    def gives(self, mask=False):
         """What readers are given in place of the saved bits (forms.Form.gives); None: those bits."""
         if self.recipe is not None and not mask:
-            return None if policy == "lossless" else id(self.recipe)
+            return id(self.recipe) if self.rounded else None
         form = self.mask if mask else self.form
         return form.gives if form is not None else None
 
@@ -50,7 +86,7 @@ class Group:
             return "computed again by " + ", ".join(self.recipe.names) + (f", and {self.mask.name}" if self.mask else "")
         if self.needs == {needs.SHAPE}:
             return "shape only"
-        return self.form.name if self.form is not None else "raw"
+        return (self.form.name if self.form is not None else "raw") + (", on the host" if self.host_bytes else "")
 
 
 @dataclass(frozen=True)
@@ -128,25 +164,38 @@ class Plan:
     disabled: frozenset  # entries of the needs that this release of torch does not honour
     before: int  # bytes that the step saved
     protected: frozenset = frozenset()  # storages of parameters and buffers, as the slots name them
+    formats: tuple = ()  # to which values may be rounded, the most precise first
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one
+        self.back = ()  # (node, group): where the backward pass begins to bring a group back, in its order
         self.fit = None  # fit.Fit, once a session has learned the plan
+        self.large = sorted(group.first for group in self.groups.values() if group.bytes >= SMALLEST)
         self.sizes = None  # what the planner says of the step, once somebody has asked (planner.py)
-        self.count()
+        self.sharing = NEAR[not self.formats]  # nodes
+        self.settle()
+
+    def settle(self):
+        """Follows from what the groups have taken."""
+        for group in self.groups.values():
+            sources = group.recipe.groups if group.recipe is not None else ()
+            group.rounded = any(isinstance(self.groups[key].form, forms.Narrow) for key in sources)
+        self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
         self.work = schedule(self)
 
+    def until(self, group, ahead):
+        """The node that saves the large group which is `ahead` after this one; past the end if there is none."""
+        place = bisect.bisect_right(self.large, group.first) + ahead - 1
+        return self.large[place] if place < len(self.large) else len(self.nodes)
+
     def chosen(self, group):
-        """Form and recipe of a group, as they were before the plan was fitted to a peak."""
-        return self.fit.chosen[group.key][:2] if self.fit is not None else (group.form, group.recipe)
+        """The Choice of a group, as it was before the plan was fitted to a peak."""
+        return self.fit.chosen[group.key] if self.fit is not None else group.choice()
 
     def seconds_of(self, stage, node):
         """What an op took in the recorded step; None if that was not measured."""
         plain = self.fit.plain if self.fit is not None else None
         return plain.seconds_of((stage, node)) if plain is not None else None
-
-    def count(self):
-        self.after = self.before - sum(group.bytes - group.kept_bytes for group in self.groups.values())
 
 
 @dataclass
@@ -243,9 +292,9 @@ def reads_of(plan):
 def _shared_rows(plan):
     """(node, slot) -> groups that are read again within NEAR nodes after it, or by what the plan shares, so that their
     rows are kept till then."""
-    keep, near = {}, NEAR[plan.policy == "lossless"]
+    keep = {}
     for key, places in reads_of(plan).items():
         for place, following in zip(places, places[1:]):
-            if place[0] - following[0] <= near or (place, key) in plan.shared:
+            if place[0] - following[0] <= plan.sharing or (place, key) in plan.shared:
                 keep.setdefault(place, set()).add(key)
     return {place: frozenset(groups) for place, groups in keep.items()}

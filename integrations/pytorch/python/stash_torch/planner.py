@@ -11,10 +11,11 @@ from .library import api
 OWN_POLICIES = ("lossless", "fp16", "fp10", "fp8")  # the planner has these names, too
 
 
-def plan_of(graph, policy, lay_out):
-    """The planner's plan of a training graph, as JSON: the smallest peak that it finds under a policy of this package.
-    Without a layout its peak is the largest sum of what lives at once, wherever torch places it. Raises library.Error."""
-    options = api.PlanOptions(policy=b"auto", values=policy.encode())
+def plan_of(graph, policy, formats, lay_out):
+    """The planner's plan of a training graph, as JSON: the smallest peak that it finds under a policy of this package, which
+    may round to these formats. Without a layout its peak is the largest sum of what lives at once, wherever torch places it.
+    Raises library.Error."""
+    options = api.PlanOptions(policy=b"auto", values=",".join(formats).encode())
     if policy in OWN_POLICIES:
         options = api.PlanOptions(policy=policy.encode())
     options.no_layout = 0 if lay_out else 1
@@ -29,7 +30,7 @@ def plan_of(graph, policy, lay_out):
 def sizes_of(plan):
     """The planner's "sizes" of a recorded step (docs/plan.md), in bytes; and the name of the largest op."""
     if plan.sizes is None:
-        planned = json.loads(plan_of(json.dumps(graph_of(plan)), plan.policy, lay_out=False))
+        planned = json.loads(plan_of(json.dumps(graph_of(plan)), plan.policy, plan.formats, lay_out=False))
         sizes = planned["sizes"]
         plan.sizes = {**sizes, "wall_name": planned["network"]["ops"][sizes["wall_op"]]["name"]}
     return plan.sizes
@@ -40,6 +41,6 @@ def save(plan, path):
     it to `path`."""
     path = Path(path)
     graph = json.dumps(graph_of(plan))
-    planned = plan_of(graph, plan.policy, lay_out=True)
+    planned = plan_of(graph, plan.policy, plan.formats, lay_out=True)
     path.with_suffix(".graph.json").write_text(graph + "\n", encoding="utf-8")
     path.write_text(planned + "\n", encoding="utf-8")

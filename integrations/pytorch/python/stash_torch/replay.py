@@ -26,13 +26,17 @@ class Replay:
         self.entries = {}
         self.premises = {}  # by position: what was found to be as in the recorded step
         self.held = {}
-        self.waiting = {}  # by the position at which they settle: (plan, recipe, entry)
+        self.waiting = {}  # by the position at which they settle: (plan, group, entry)
+        self.away = {}  # group -> weakly, what of it is on the host
+        self.back = collections.deque()  # what begins to come back (plan.Plan)
         self.touched = False  # whether a slot has been replaced
 
     def node(self, position, node, work):
         """Does what the plan says of this node. Raises Deviation before anything is changed."""
         if type(node).__name__ != work.name or edges_of(node, position) != work.edges:
             raise Deviation
+        if self.session.mover is not None:
+            self.session.mover.passed(position)
         if work.idle():
             return
         if hooked_by_others() or not _has_premises(node, work):
@@ -55,8 +59,8 @@ class Replay:
             self.entries[group] = Raw(group, tensor)
         for each, tensor in zip(work.slots, tensors):
             self._take(node, each, tensor, position)
-        for plan, recipe, entry in self.waiting.pop(position, ()):
-            made = self._recipe(recipe) if plan is self.session.active else None
+        for plan, group, entry in self.waiting.pop(position, ()):
+            made = self._recipe(group.recipe, exact=not group.rounded) if plan is self.session.active else None
             if made is not None:
                 entry.settle(made)
 
@@ -73,6 +77,14 @@ class Replay:
     def let_go(self):
         """From here on only autograd's slots hold entries, so that these go when their readers have run."""
         self.entries, self.held, self.premises, self.waiting = {}, {}, {}, {}
+        self.back = collections.deque(self.session.active.back)
+
+    def reached(self, position):
+        """The backward pass reads a slot of this node."""
+        while self.back and self.back[0][0] >= position:
+            away = self.away.get(self.back.popleft()[1], _nothing)()
+            if away is not None:
+                away.begin()
 
     def _saved(self, node, slot):
         tensor = saved(node, slot.name).detach()
@@ -98,7 +110,7 @@ class Replay:
     def _entry(self, each, tensor, position):
         key = (*each.group, "mask") if each.mask else each.group
         group = self.session.active.groups[each.group]
-        gives = group.gives(self.session.policy, each.mask)
+        gives = group.gives(each.mask)
         entry = self.entries.get(key)
         if entry is not None:
             return entry if entry.stands_for(tensor) and _serves(entry, gives) and not isinstance(entry, Raw) else None
@@ -116,6 +128,10 @@ class Replay:
             if stored is None:
                 self.session.counts["kept wider"] += 1
                 return None
+            if group.host_bytes and not each.mask:
+                stored = self._send(group, form, stored, tensor)
+            if stored is None:
+                return None
             entry = Encoded(key, tensor, form, stored)
         entry.gives = gives
         self.entries[key] = entry
@@ -125,12 +141,22 @@ class Replay:
         settles = group.recipe.ready_at
         if settles > position:
             entry = Waiting(group.key, tensor)
-            self.waiting.setdefault(settles, []).append((self.session.active, group.recipe, entry))
+            self.waiting.setdefault(settles, []).append((self.session.active, group, entry))
             return entry
-        recipe = self._recipe(group.recipe)
+        recipe = self._recipe(group.recipe, exact=not group.rounded)
         return Computed(group.key, tensor, recipe) if recipe is not None else None
 
-    def _recipe(self, recipe):
+    def _send(self, group, form, stored, tensor):
+        """To the host; what stays on the device if that fails, or None where it is the tensor itself."""
+        own, mover = isinstance(form, forms.AsIs), self.session.mover
+        away = mover.take(stored, self.session.active.until(group, mover.ahead), tensor if own else None)
+        if away is None:
+            self.session.counts["no memory on the host"] += 1
+            return None if own else stored
+        self.away[group.key] = weakref.ref(away)
+        return away
+
+    def _recipe(self, recipe, exact):
         """A call that holds all that the recipe reads, or None if something was not kept."""
         nodes, work, groups = self.session.active.nodes, self.session.active.work, self.session.active.groups
         calls = recipe.calls()
@@ -141,9 +167,12 @@ class Replay:
         premised = all(self.premises.get(call.node) == work[call.node].premises() for call in calls)
         if not premised or None in [*entries.values(), *held.values()]:
             return None
-        if not all(_serves(entry, groups[key].gives(self.session.policy)) for key, entry in entries.items()):
+        if not all(_serves(entry, groups[key].gives()) for key, entry in entries.items()):
             return None
         read = collections.Counter(each.group for each in inputs if isinstance(each, Source))
+
+        def run(node, values, chosen):
+            return OPS[nodes[node].name].run(values, {"exact": exact, **chosen})
 
         def compute(keep):
             rows = {}
@@ -155,10 +184,13 @@ class Replay:
                     rows[source.group] = entries[source.group].row(keep)
                 return rows[source.group]
 
-            return evaluate(recipe.call, lambda node, values, chosen: OPS[nodes[node].name].run(values, chosen), row,
-                            lambda each: _unchanged(*held[each]))
+            return evaluate(recipe.call, run, row, lambda each: _unchanged(*held[each]))
 
         return compute
+
+
+def _nothing():
+    return None
 
 
 def _serves(entry, gives):
@@ -230,6 +262,7 @@ def unpack(payload):
     replay = payload.reader()
     if replay is not None:
         replay.session.begin_backward(replay.forward)
+        replay.reached(payload.work.slot.node)
     with torch.no_grad():
         if torch.is_autocast_enabled(payload.device.type):
             with torch.autocast(payload.device.type, enabled=False):

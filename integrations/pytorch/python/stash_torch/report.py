@@ -11,6 +11,9 @@ def report_of(session):
     plan = session.plans[0]
     lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
+    if plan.policy == "auto":
+        lines.append("rounded to " + (", ".join(f"{name}: {_mib(bytes)}" for name, bytes in _rounded(plan)) or "no format"))
+    lines += _moved(session, plan)
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
     lines += _memory(plan.fit)
     lines += _planned(plan)
@@ -28,6 +31,19 @@ def report_of(session):
     for (savers, how, reason), (count, before, after) in sorted(rows.items(), key=lambda row: -row[1][1]):
         lines.append(f"{count:6} {_mib(before):>12} {_mib(after):>12}  {how}; {savers}" + (f" ({reason})" if reason else ""))
     return "\n".join(lines) + "\n"
+
+
+def _rounded(plan):
+    """(format, bytes before that), the most precise first."""
+    return [(name, bytes) for name in plan.formats
+            if (bytes := sum(group.bytes for group in plan.groups.values() if group.choice().narrow and group.form.name == name))]
+
+
+def _moved(session, plan):
+    if session.stays:
+        return [f"nothing moves to the host: {session.stays}"]
+    moved = [group.host_bytes for group in plan.groups.values() if group.host_bytes]
+    return [f"on the host: {_mib(sum(moved))}, of {len(moved)} tensors"] if session.ahead else []
 
 
 def _memory(fit):

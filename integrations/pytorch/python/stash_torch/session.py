@@ -10,6 +10,7 @@ import torch
 from . import checks, library
 from .choose import Chooser
 from .fit import Fit, budget_bytes
+from .levels import FORMATS, formats_of
 from .measure import Measure
 from .observe import observer
 from .picture import draw
@@ -17,10 +18,11 @@ from .planner import save
 from .replay import Deviation, Replay
 from .report import report_of
 from .step import Recorder, is_transformed
+from .swap import Mover, groups_ahead
+from .swapper import engine_of
 from .trials import Trials
 
 log = logging.getLogger("stash_torch")
-POLICIES = ("lossless", "fp16", "bf16", "fp10", "fp8")
 RECOMPUTE = ("cheap", "all", "none")
 MOST_PLANS = 16
 MOST_NODES = 20_000  # of a step: a program that builds graphs and never walks them does not fill memory with records
@@ -30,15 +32,15 @@ TRIES = 4  # steps to record after a deviation
 class Session(contextlib.ContextDecorator):
     """See compress()."""
 
-    def __init__(self, model, policy="lossless", budget=None, recompute="cheap"):
+    def __init__(self, model, policy="lossless", budget=None, values=FORMATS, swap=False, recompute="cheap"):
         modules = list(model) if isinstance(model, (list, tuple)) else [model]
         if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
             raise TypeError(f"compress: model: expected a torch.nn.Module or several, got {type(model).__name__}")
-        if policy not in POLICIES:
-            raise ValueError(f"compress: policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
         if recompute not in RECOMPUTE:
             raise ValueError(f"compress: recompute: expected one of {', '.join(RECOMPUTE)}, got {recompute!r}")
-        self.models, self.policy, self.budget, self.recompute = modules, policy, budget_bytes(budget), recompute
+        self.models, self.policy, self.formats = modules, policy, formats_of(policy, values)
+        self.budget, self.ahead, self.recompute = budget_bytes(budget), groups_ahead(swap), recompute
+        self.mover, self.stays = None, ""  # why nothing moves to the host
         self.plans = []
         self.active = None
         self.counts = collections.Counter()
@@ -55,6 +57,8 @@ class Session(contextlib.ContextDecorator):
         if self._hook is not None:
             raise RuntimeError("compress: expected a session that is not entered, got one that is")
         self.disabled, self.ending = checks.disabled(), False
+        if self.ahead and self.mover is None:
+            self._prepare_moves()
         self._hook = observer(self._created)
         self._hook.__enter__()
         self.measure.enter()
@@ -81,9 +85,23 @@ class Session(contextlib.ContextDecorator):
         else:
             self.ending = True
 
+    def _prepare_moves(self):
+        if self.budget is None:
+            self.stays = "there is no budget"
+            return
+        device = self.measure.device()
+        try:
+            engine = engine_of(device)
+            self.stays = "" if engine is not None else "tensors are in the host's memory already"
+        except library.Error as error:
+            engine, self.stays = None, str(error)
+        self.mover = Mover(engine, self.ahead) if engine is not None else None
+
     # ---- one forward pass after the other
 
     def _forget(self):
+        if self.mover is not None:
+            self.mover.settle()
         self.position, self.replay, self.recorder, self.active = 0, None, None, None
         self.learned = None  # the plan that this step has given
         self.untouched = []  # nodes of a replayed step of which nothing was replaced yet
@@ -216,6 +234,8 @@ class Session(contextlib.ContextDecorator):
         if forward is not self.forward or self.begun:
             return
         self.begun = True
+        if self.mover is not None:
+            self.mover.settle()
         if self.replay is not None:
             self.replay.let_go()
         self.counts["raw steps" if self.raw else "steps"] += 1
@@ -245,7 +265,7 @@ class Session(contextlib.ContextDecorator):
             with torch.no_grad():
                 library.check_reports()
                 recorder.attach(torch._C._current_autograd_node())
-                plan = Chooser(recorder, protected, self.policy, self.disabled, self.recompute).plan()
+                plan = Chooser(recorder, protected, self.policy, self.formats, self.disabled, self.recompute).plan()
             with contextlib.suppress(library.Error):  # forms have been judged by what they gave back
                 library.check_reports()
         except Exception:  # a step that cannot be planned is still a step: it goes on, and so do the next ones
@@ -266,7 +286,7 @@ class Session(contextlib.ContextDecorator):
             if self.looking == 0:
                 self.patience = min(1024, 2 * self.patience)
             return
-        self.learned, plan.fit = plan, Fit(plan, self.budget)
+        self.learned, plan.fit = plan, Fit(plan, self.budget, self.ahead if self.mover is not None else 0)
         self.plans.insert(0, plan)
         del self.plans[MOST_PLANS:]
         self.looking, self.patience = 0, 1
