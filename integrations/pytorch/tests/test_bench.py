@@ -67,6 +67,6 @@ def test_rivals(tmp_path):
     assert status == 0, error
     rows = {row["way"]: row for row in json.loads(record.read_text())["rows"]}
     assert rows["plain"]["times_less"] == 1
-    assert {"Stash lossless", "Stash fp16", "Stash fp8", "checkpoint"} <= rows.keys()
+    assert {"Stash lossless", "Stash lossless all", "Stash fp16", "Stash fp8", "checkpoint"} <= rows.keys()
     assert any(way.endswith("at the peak of checkpoint") for way in rows)
     assert rows["Stash fp8"]["peak_bytes"] < rows["plain"]["peak_bytes"]
