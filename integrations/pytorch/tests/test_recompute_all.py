@@ -20,7 +20,8 @@ class Convolutions(nn.Sequential):
         super().__init__(
             nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.SiLU(),
             nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GELU(), nn.MaxPool2d(3, 2, 1),
-            nn.AvgPool2d(2, ceil_mode=True), nn.ConvTranspose2d(8, 8, 3, 2, output_padding=1, bias=False), nn.SiLU(), nn.Conv2d(8, 8, 1), nn.Tanh(),
+            nn.AvgPool2d(2, ceil_mode=True), nn.ConvTranspose2d(8, 8, 3, 2, output_padding=1, bias=False),
+            nn.SiLU(), nn.Conv2d(8, 8, 1), nn.Tanh(),
             nn.Flatten(), nn.LazyLinear(10))
 
 
