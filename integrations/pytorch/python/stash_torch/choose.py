@@ -19,8 +19,8 @@ from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
 VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
-MOST_OPS = {"none": 0, "cheap": 6, "all": 16}  # that one recomputation runs
-DEEPEST = 3  # recomputed storages below a recomputed one
+MOST_OPS = {"none": 0, "cheap": 6, "all": 24}  # that one recomputation runs
+DEEPEST = {"none": 0, "cheap": 3, "all": 6}  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
 
 
@@ -118,7 +118,7 @@ class Chooser:
     def recipe_of(self, group, dropped):
         names, groups = [], set()
         try:
-            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST, names, groups)
+            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST[self.recompute], names, groups)
         except Impossible:
             return None
         return Recipe(call, tuple(names), frozenset(groups))
