@@ -63,7 +63,7 @@ def load(folder, steps, batch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policy", default="lossless", choices=["none", "lossless", "fp16", "bf16", "fp10", "fp8"])
+    parser.add_argument("--policy", default="lossless", choices=["none", "lossless", "fp16", "bf16", "fp10", "fp8", "auto"])
     parser.add_argument("--budget", help='for the peak of a step, as "60 MiB"')
     parser.add_argument("--timeline", type=Path, help="draw memory over a step, plain and under the policy, into this SVG file")
     parser.add_argument("--steps", type=int, default=30, help="8 or more (default: 30)")

@@ -59,6 +59,23 @@ def test_wrong_arguments(arguments, data, text):
     assert status == 2 and text in error
 
 
+HAS_CUDA = torch.version.cuda is not None and hasattr(torch.autograd.graph, "node_creation_hook")
+
+
+@pytest.mark.skipif(not HAS_CUDA, reason="torch without CUDA's kernels, or before 2.14")
+def test_census(tmp_path):
+    pytest.importorskip("torchvision")
+    record = tmp_path / "record.json"
+    status, _, error = run("census.py", "resnet18", "--batch", 2, "--json", record)
+    assert status == 0, error
+    rows = {(row["policy"], row["half_of_relu_zero"]): row for row in json.loads(record.read_text())["rows"]}
+    lossless, half = rows["lossless", False], rows["lossless", True]
+    assert abs(lossless["saved_bytes"] / 2 - 20.6 * 2**20) < 0.01 * 20.6 * 2**20  # a known number
+    assert lossless["computed_again"] >= 13  # norms and ReLUs after convolutions of cuDNN
+    assert half["kept_bytes"] < lossless["kept_bytes"] < 0.55 * lossless["saved_bytes"]
+    assert rows["fp8", False]["kept_bytes"] < 0.6 * rows["fp16", False]["kept_bytes"] < 0.4 * lossless["kept_bytes"]
+
+
 @pytest.mark.slow
 def test_rivals(tmp_path):
     pytest.importorskip("torchvision")

@@ -32,6 +32,7 @@ ACTIVATIONS = {
     "rolled": lambda x: torch.roll(x, (1, -2), (2, 3)).relu(),
     "negated": lambda x: (-x).relu(),
     "sliced": lambda x: torch.cat([x[:, :4], x[:, 4:]], 1).relu(),
+    "dropped": lambda x: torch.native_dropout(x, 0.3, True)[0],  # as a GPU has it
     "transposed": lambda x: functional.silu(x.transpose(2, 3).contiguous()),
     "leaky_relu_in_place": lambda x: functional.leaky_relu_(x * 1.5, 0.1),
     "elu_in_place": lambda x: functional.elu_(x * 1.5),
@@ -120,6 +121,12 @@ def test_a_norm_that_two_tensors_are_made_of(norm):
     plan = run(NORMS[norm](), lambda x: torch.sigmoid(x) + torch.tanh(x)).plans[0]
     names = [group.recipe.names for group in plan.groups.values() if group.recipe]
     assert sum(len(each) == 2 and "norm" in each[0] for each in names) == 2, names
+
+
+def test_the_mask_of_a_dropout_is_kept_as_bits():
+    plan = run(nn.BatchNorm2d(8), ACTIVATIONS["dropped"]).plans[0]
+    (mask,) = (group for group in plan.groups.values() if group.dtype == torch.bool)
+    assert mask.how() == "bits" and mask.kept_bytes <= mask.bytes // 8 + 64
 
 
 def test_a_batch_norm_without_parameters_is_computed_again():

@@ -135,7 +135,7 @@ class Chooser:
             raise Impossible
         if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
             raise Impossible
-        if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
+        if "training" in op.settings and not setting_of(node.handle, "training"):
             raise Impossible
         arguments = self.tracked(node) if op.variadic else op.inputs
         if op.outputs == "of edges":
@@ -214,7 +214,7 @@ class Chooser:
 
     def read(self, slot, group, before, dropped, depth, names, groups):
         """A value that some node saved: read where it is kept, or computed again in turn."""
-        if group.first > before or not (self.wants_values(group) or group.key in dropped):
+        if group.first > before or not (self.wants_values(group) or group.dtype == torch.bool or group.key in dropped):
             # Saved later, or kept as a mask: its producer may be run.
             if slot.producer is None:
                 raise Impossible

@@ -60,6 +60,13 @@ def _binary(function, slots, *settings):
     return Op(((0, slots[0]), (1, slots[1])), settings, function)
 
 
+def _dropout(x, s):
+    """In the type in which kernels of a GPU multiply."""
+    x, mask = x
+    scale = 1 / (1 - s["p"]) if s["p"] < 1 else 0.0
+    return x.to(torch.float32).mul(mask).mul_(scale).to(x.dtype)
+
+
 def _clone(x, s):
     """The input itself where its strides are those of the copy: nobody writes to what recipes compute."""
     if s["format"] is torch.preserve_format:
@@ -183,6 +190,10 @@ OPS = {
     "DivBackward0": _binary(lambda x, s: torch.div(x[0], x[1]), ("self", "other")),
     "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None), (-1, "result1"), (-1, "result2")),
                                    ("eps", "training"), norms.batch_norm, ("way", ("statistics", "input"))),
+    "CudnnBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None)), ("epsilon", "training"), norms.cudnn_batch_norm),
+    "FusedRmsNormBackward0": Op(
+        ((0, "input"), (1, "weight"), (-1, "result1")), ("normalized_shape",), norms.rms_norm, norms.RMS_EPSILONS),
+    "NativeDropoutBackward0": Op(((0, None), (-1, "result1")), ("p",), _dropout),
     "NativeLayerNormBackward0": Op(
         ((0, "input"), (1, "weight"), (2, "bias"), (-1, "result1"), (-1, "result2")), ("normalized_shape",),
         norms.layer_norm, norms.EPSILONS),

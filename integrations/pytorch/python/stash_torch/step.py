@@ -131,6 +131,8 @@ def _leaf_of(variable):
 
 
 class Recorder:
+    TENSORS = (torch.Tensor, torch.nn.Parameter)  # others are not touched
+
     def __init__(self, trials):
         self.nodes, self.trials = [], trials
         self.index = {}  # autograd's number of a node -> ours
@@ -161,7 +163,7 @@ class Recorder:
                 self.of_others += 1
                 continue
             tensor = saved(node, name)
-            if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            if isinstance(tensor, torch.Tensor) and type(tensor) in self.TENSORS:
                 slot = self._slot(position, name, tensor)
                 slot.declared = self.trials.declared_of(node, name)
                 entry.slots.append(slot)
