@@ -20,7 +20,7 @@ from pathlib import Path
 
 from records import facts, save
 
-WAYS = ("plain", "remat", "lossless", "fp16", "fp8")
+WAYS = ("plain", "remat", "lossless", "lossless all", "fp16", "fp8")  # all: recompute="all"
 MODELS = ("conv_norm_silu", "mobilenet_like", "efficientnet_like", "vit_like", "lstm")
 WARM_UP = 6  # steps, in which Stash may plan anew
 
@@ -54,7 +54,8 @@ def work(arguments):
     if way not in ("plain", "remat"):
         import stash_tf
 
-        stash_tf.enable(policy=way)
+        policy, _, again = way.partition(" ")
+        stash_tf.enable(policy=policy, recompute=again or True)
     keras.utils.set_random_seed(1)
     model, batch = rival_models.MODELS[name](remat=way == "remat")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

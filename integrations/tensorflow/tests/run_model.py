@@ -38,7 +38,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--policy", default="none", choices=("none", "lossless", "fp16", "fp10", "fp8", "auto"))
     parser.add_argument("--budget", help="bytes, or with a unit as stash_tf.enable takes it")
     parser.add_argument("--device-bytes", type=int, help="swap, with CPUs counting as a device of so many bytes")
-    parser.add_argument("--recompute", default="yes", choices=("yes", "no"), help="whether cheap ops may run again")
+    parser.add_argument("--recompute", default="yes", choices=("yes", "no", "all"), help="which ops may run again (yes: cheap ones)")
     parser.add_argument("--keep", default="", help="layer names, comma-separated")
     parser.add_argument("--steps", type=int, default=3, help="rounded up to whole executions")
     parser.add_argument("--batch", type=int, help="samples per step (default: that of models.py)")
@@ -79,8 +79,7 @@ def start(arguments):
         import stash_tf
 
         options = {"budget": arguments.budget} if arguments.budget else {}
-        if arguments.recompute == "no":
-            options["recompute"] = False
+        options["recompute"] = {"yes": True, "no": False}.get(arguments.recompute, arguments.recompute)
         if arguments.keep:
             options["keep"] = arguments.keep.split(",")
         if arguments.device_bytes:

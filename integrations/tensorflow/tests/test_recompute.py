@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cheap ops run again in the backward pass instead of keeping the maps that they made: under lossless no bit changes, under
+"""Ops run again in the backward pass instead of keeping the maps that they made: under lossless no bit changes, under
 the policies that round gradients stay within their gates."""
 
 import pytest
@@ -123,6 +123,47 @@ def test_every_bit_of_training_stays(python, model, onednn):
     assert same and losses > 1 and rewritten
     assert maps > 0 and none == 0 and f"{maps} map{'s' if maps > 1 else ''} (" in text
     assert peak < peak_kept
+
+
+@pytest.mark.parametrize("onednn", ("0", slow("1")))
+@pytest.mark.parametrize("model", ("conv_norm_silu", "vision_transformer", slow("inverted_residuals"), slow("residuals"),
+                                   slow("convnext"), slow("padded_and_squeezed"), slow("densely_connected"), slow("transformer"),
+                                   slow("gated")))
+def test_every_bit_stays_where_products_run_again(python, model, onednn):
+    code = """
+    plain, cheap, again = (trained(MODEL, recompute) for recompute in (None, True, "all"))
+    out([plain[:2] == cheap[:2] == again[:2], len(set(plain[0])), again[2].predicted_peak_bytes, cheap[2].predicted_peak_bytes,
+         again[2].recomputed_ops, cheap[2].recomputed_ops])
+    """
+    same, losses, peak, before, ops, ops_before = python(TRAIN, code.replace("MODEL", model), TF_ENABLE_ONEDNN_OPTS=onednn)
+    assert same and losses == 6
+    assert peak <= before
+    if model in ("conv_norm_silu", "vision_transformer"):
+        assert peak < 0.9 * before and ops > ops_before
+
+
+def test_a_budget_that_cheap_ops_keep_runs_no_product_again(python):
+    code = """
+    peaks = {recompute: trained(conv_norm_silu, recompute)[2].predicted_peak_bytes for recompute in (True, "all")}
+    found = {}
+    for name, budget in (("between", (peaks[True] + peaks["all"]) // 2), ("cheap", peaks[True] + 1000)):
+        for recompute in (True, "all"):
+            stash_tf.disable()
+            stash_tf.enable("lossless", budget=budget, recompute=recompute, replan=False, batch=16)
+            keras.backend.clear_session()
+            model = conv_norm_silu()
+            model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+            try:
+                model.train_on_batch(np.zeros((16, 32, 32, 3), np.float32), np.arange(16) % 10)
+                found[f"{name} {recompute}"] = stash_tf.report().recomputed_ops
+            except Exception as error:
+                found[f"{name} {recompute}"] = str(error)
+    out(found)
+    """
+    found = python(TRAIN, code)
+    assert found["cheap True"] == found["cheap all"] > 0, found
+    assert "budget" in str(found["between True"]), found
+    assert found["between all"] > found["cheap all"], found
 
 
 @pytest.mark.parametrize("activation", ("relu", "hard_swish", slow("gelu"), slow("elu"), slow("tanh"), slow("mish"),

@@ -70,10 +70,11 @@ std::unique_ptr<candidate> candidate::with_encoded_lists(const candidate_terms& 
   return made;
 }
 
-std::unique_ptr<candidate> candidate::with_copies(headroom* spare, const candidate_terms& terms) const {
+std::unique_ptr<candidate> candidate::with_copies(headroom* spare, copyable which,
+                                                  const candidate_terms& terms) const {
   auto made = same();
-  made->copies =
-      recompute(*original_, *graph_, analysis, *flow, terms.request, spare, &made->sizes, &made->copied_);
+  made->copies = recompute(*original_, *graph_, analysis, *flow, terms.request, which, spare, &made->sizes,
+                           &made->copied_);
   if (made->copies.maps == 0) return nullptr;
   made->take_copied_graph(terms);
   // Encoding what has its headroom would take time for nothing.

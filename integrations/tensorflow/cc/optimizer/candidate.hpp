@@ -59,8 +59,8 @@ class candidate {
   /// The step of this one, which has been planned, in which loops keep less in lists, planned; null: no list
   /// would change.
   std::unique_ptr<candidate> with_encoded_lists(const candidate_terms& terms) const;
-  /// Likewise, in which cheap ops run again; null: none would. `spare` as for recompute().
-  std::unique_ptr<candidate> with_copies(headroom* spare, const candidate_terms& terms) const;
+  /// Likewise, in which ops run again; null: none would. `spare` as for recompute().
+  std::unique_ptr<candidate> with_copies(headroom* spare, copyable which, const candidate_terms& terms) const;
 
   tensor_sizes sizes;
   step analysis;

@@ -27,7 +27,7 @@ def enable(
     *,
     budget: int | str | None = None,
     swap: bool = False,
-    recompute: bool = True,
+    recompute: bool | str = True,
     keep: Sequence[str] = (),
     values: Sequence[str] = settings.VALUES,
     batch: int | None = None,
@@ -46,7 +46,8 @@ def enable(
         one, where the smallest peak of the policy is more than the device has. On a CPU nothing moves.
     recompute: the backward pass computes again what cheap element-wise ops (norms' scale and shift, activations, additions)
         make of maps that are kept. Under "lossless" every bit of the step stays the same; under the policies that round,
-        such a map keeps 16 bits.
+        such a map keeps 16 bits. "all": what convolutions, matrix products, norms and reductions make, too: less memory,
+        more time.
     keep: names of layers whose tensors stay as they are.
     values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.

@@ -85,7 +85,7 @@ class Report:
             lines.append(f"{sums} {each} added up term by term, as the gradients come.")
         if self.recomputed_maps:
             maps = f"{self.recomputed_maps} map{'s' * (self.recomputed_maps > 1)} ({size(self.recomputed_bytes)})"
-            again = f"{self.recomputed_ops} cheap op{'s run' if self.recomputed_ops > 1 else ' runs'} again"
+            again = f"{self.recomputed_ops} op{'s run' if self.recomputed_ops > 1 else ' runs'} again"
             lines.append(f"{maps} not kept for the backward pass: {again} there.")
         if self.lists:
             many = "lists of loops hold" if self.lists > 1 else "list of loops holds"

@@ -39,7 +39,7 @@ class Settings:
     """Functions that have a smaller batch than `batch`, by their graphs' "id"."""
     keep: tuple[str, ...] = ()
     swap: bool = False
-    recompute: bool = True
+    recompute: str = "cheap"
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
@@ -84,15 +84,15 @@ def checked(
         raise expected("enable", "policy", "one of " + ", ".join(POLICIES), policy)
     if not isinstance(swap, bool):
         raise expected("enable", "swap", "True or False", swap)
-    if not isinstance(recompute, bool):
-        raise expected("enable", "recompute", "True or False", recompute)
+    if recompute != "all" and not isinstance(recompute, bool):
+        raise expected("enable", "recompute", "True, False or 'all'", recompute)
     return Settings(
         policy=str(policy),
         budget_bytes=_budget(budget),
         batch=_count("batch", batch, "samples, 0 or None where the graph or the first step says"),
         keep=_names("keep", "layer names", keep),
         swap=swap,
-        recompute=recompute,
+        recompute="all" if recompute == "all" else "cheap" if recompute else "none",
         min_bytes=_bytes("min_bytes", min_bytes),
         values=_formats(values),
     )

@@ -58,7 +58,7 @@ settings parse_settings(const std::string& text) {
   read(object, "min_bytes", "an integer", &s.min_bytes);
   read(object, "generation", "an integer", &s.generation);
   read(object, "swap", "true or false", &s.swap);
-  read(object, "recompute", "true or false", &s.recompute);
+  read(object, "recompute", "a string", &s.recompute);
   read(object, "machine", "a string", &s.machine);
   read(object, "device_bytes", "an integer", &s.device_bytes);
   read(object, "any_device", "true or false", &s.any_device);
@@ -66,6 +66,10 @@ settings parse_settings(const std::string& text) {
   if (policies.count(s.policy) == 0) {
     throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +
                                 s.policy + "'");
+  }
+  if (s.recompute != "none" && s.recompute != "cheap" && s.recompute != "all") {
+    throw std::invalid_argument("settings: recompute: expected none, cheap or all, got '" + s.recompute +
+                                "'");
   }
   for (const std::string& format : s.values) {
     if (!is_unscaled_format(format))

@@ -29,9 +29,10 @@ struct settings {
   /// Of the log: functions that are optimized under equal settings share it.
   std::int64_t generation = 0;
   bool swap = false;
-  /// The backward pass computes again what cheap ops make of maps that are kept and of what loops keep in
-  /// lists.
-  bool recompute = true;
+  /// What the backward pass computes again of maps that are kept: "none"; "cheap": what cheap ops make of
+  /// them and of what loops keep in lists; "all": of maps, what convolutions, products and reductions make,
+  /// too.
+  std::string recompute = "cheap";
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;
   /// For tests: CPUs count as a device of so many bytes, separate from the memory of the host. 0: they do

@@ -148,7 +148,7 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
   for (const loop_invariant& v : invariants)
     analysis.lists[at(v.list)].element.raw_because = "the same in every iteration: it is kept once";
   std::vector<list_recipe> again;
-  if (request.recompute) again = list_recipes(graph, flow, is_lossy(request), &analysis);
+  if (request.recompute != "none") again = list_recipes(graph, flow, is_lossy(request), &analysis);
   const std::vector<block_choice> chosen = forms_of(analysis, request);
   const std::vector<list_fate> fates = fates_of(analysis, chosen, invariants, again);
   const auto count = [&](list_fate fate) {

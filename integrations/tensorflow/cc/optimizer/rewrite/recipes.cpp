@@ -14,7 +14,12 @@ namespace stash_tf {
 
 namespace {
 
-constexpr int most_ops = 8;  // for one map
+// For one map.
+constexpr int most_cheap_ops = 8;
+constexpr int most_ops = 24;
+
+// A byte that a costly op reads or writes weighs as much as so many of a cheap one.
+constexpr std::int64_t weight_of_costly = 8;
 
 // A tensor so much smaller than the map is kept for it: factors and offsets of channels.
 constexpr std::int64_t small_part = 16;
@@ -36,13 +41,32 @@ bool is_cheap(const std::string& op) {
   return ops.count(op) != 0;
 }
 
+bool is_costly(const std::string& op) {
+  static const std::set<std::string> ops = {"AvgPool",
+                                            "BatchMatMulV2",
+                                            "Conv2D",
+                                            "Conv3D",
+                                            "DepthwiseConv2dNative",
+                                            "Einsum",
+                                            "FusedBatchNormV3",
+                                            "MatMul",
+                                            "Max",
+                                            "MaxPool",
+                                            "Mean",
+                                            "Min",
+                                            "Softmax",
+                                            "Sum"};
+  return ops.count(op) != 0;
+}
+
 recipes::recipes(const graph_view& graph, const step& analysis, const control_flow& flow,
-                 const settings& request, const tensor_sizes& sizes)
+                 const settings& request, copyable which, const tensor_sizes& sizes)
     : graph_(graph),
       step_(analysis),
       flow_(flow),
       min_bytes_(request.min_bytes),
       lossy_(is_lossy(request)),
+      which_(which),
       bits_(request),
       sizes_(sizes),
       rank_(graph.positions(analysis.order)) {
@@ -88,7 +112,10 @@ std::vector<int> recipes::blocks() const {
 
 bool recipes::stays(const source& s, std::int64_t map_bytes) const {
   const source root = root_of(graph_, s);
-  if (kept_.count(root) != 0 || graph_.op(root.node) == "Const") return true;
+  const std::string& op = graph_.op(root.node);
+  if (kept_.count(root) != 0 || op == "Const") return true;
+  // What gradients read as well; an update leaves a value alone that somebody holds.
+  if (op == "ReadVariableOp" && !step_.backward[at(root.node)] && flow_.frame(root.node) == 0) return true;
   const tensor_size* size = sizes_.find(s);
   return size != nullptr && (size->bytes() < min_bytes_ || size->bytes() * small_part <= map_bytes);
 }
@@ -103,6 +130,10 @@ const stash_reader& recipes::first_reader(const stashed_block& b) const {
   };
   return *std::min_element(b.readers.begin(), b.readers.end(),
                            [&](const stash_reader& x, const stash_reader& y) { return turn(x) < turn(y); });
+}
+
+bool recipes::may_run(const std::string& op) const {
+  return is_cheap(op) || (which_ == copyable::all && is_costly(op));
 }
 
 // Whether somebody reads its values, so that keeping them is no more than what happens anyway.
@@ -186,9 +217,9 @@ bool recipes::can_copy(const source& s, std::int64_t map_bytes, int gate, exactn
   if (s.is_control() || s.port != 0) return false;
   const std::string& op = graph_.op(s.node);
   const bool view = is_alias(op);
-  if ((!view && (!is_cheap(op) || ++r->ops > most_ops)) || is_held_elsewhere(op) ||
-      step_.backward[at(s.node)] || flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) ||
-      sizes_.find(s) == nullptr)
+  const int most = which_ == copyable::all ? most_ops : most_cheap_ops;
+  if ((!view && (!may_run(op) || ++r->ops > most)) || is_held_elsewhere(op) || step_.backward[at(s.node)] ||
+      flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) || sizes_.find(s) == nullptr)
     return false;
   const std::vector<source>& inputs = graph_.inputs(s.node);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -268,7 +299,7 @@ std::int64_t recipes::work_of(int node) const {
   for (const source& in : graph_.inputs(node))
     if (const tensor_size* size = in.is_control() ? nullptr : sizes_.find(in); size != nullptr)
       bytes += size->bytes();
-  return bytes;
+  return is_costly(graph_.op(node)) ? bytes * weight_of_costly : bytes;
 }
 
 std::set<int> recipes::copied_for(int block) const {

@@ -18,15 +18,21 @@
 
 namespace stash_tf {
 
-/// Ops that may run again: deterministic, without state, with one output, one pass over the elements each,
-/// which they compute or move.
+/// Which ops may run again: cheap ones, up to 8 for a map, or all that are deterministic and without state,
+/// up to 24.
+enum class copyable { cheap, all };
+
+/// Deterministic, without state, with one output, one pass over the elements each, which they compute or
+/// move.
 bool is_cheap(const std::string& op);
+/// Deterministic, without state, and takes a step's time: convolutions, products, norms, reductions.
+bool is_costly(const std::string& op);
 
 class recipes {
  public:
   /// What is given must outlive it. Of `request`: what may be rounded, and the smallest tensor that matters.
   recipes(const graph_view& graph, const step& analysis, const control_flow& flow, const settings& request,
-          const tensor_sizes& sizes);
+          copyable which, const tensor_sizes& sizes);
 
   /// Lets maps stay that have enough headroom from the forward pass on, those first that spare the most work
   /// for a byte. Work is what ops read and write. Returns them.
@@ -55,6 +61,7 @@ class recipes {
   void choose();
   void choose_among_paid();
   int position(int block) const { return rank_[at(step_.blocks[at(block)].root.node)]; }
+  bool may_run(const std::string& op) const;
   bool has_values(const stashed_block& b) const;
   bool may_go(const stashed_block& b, recipe* r) const;
   bool can_copy(const source& s, std::int64_t map_bytes, int gate, exactness wanted, recipe* r) const;
@@ -76,6 +83,7 @@ class recipes {
   const control_flow& flow_;
   const std::int64_t min_bytes_;
   const bool lossy_;
+  const copyable which_;
   const kept_bits bits_;
   const tensor_sizes& sizes_;
   const std::vector<int> rank_;

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "optimizer/graph/needs.hpp"
-#include "optimizer/rewrite/recipes.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
 #include "optimizer/rewrite/unused_names.hpp"
 
@@ -92,10 +91,10 @@ class copier {
 }  // namespace
 
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, const settings& request, headroom* spare, tensor_sizes* sizes,
-                     tensorflow::GraphDef* result) {
+                     const control_flow& flow, const settings& request, copyable which, headroom* spare,
+                     tensor_sizes* sizes, tensorflow::GraphDef* result) {
   copied_ops done;
-  recipes chosen(graph, analysis, flow, request, *sizes);
+  recipes chosen(graph, analysis, flow, request, which, *sizes);
   if (spare != nullptr) done.kept = chosen.keep_what_fits(spare);
   const std::vector<int> blocks = chosen.blocks();
   if (blocks.empty()) return done;

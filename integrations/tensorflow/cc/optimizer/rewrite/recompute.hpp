@@ -13,6 +13,7 @@
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/plan/headroom.hpp"
 #include "optimizer/plan/kept_bits.hpp"
+#include "optimizer/rewrite/recipes.hpp"
 
 namespace stash_tf {
 
@@ -25,9 +26,9 @@ struct copied_ops {
 };
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
-/// deterministic ops without state, element-wise or moving elements, at most eight for a map, whose large
-/// inputs are other maps that the backward pass reads for their values; small tensors, as a norm's factors,
-/// stay as they are. A copy waits for the gradient that the first reader of its map meets.
+/// deterministic ops without state of the kinds `which`, at most so many for a map as recipes.hpp says, whose
+/// large inputs are other maps that the backward pass reads for their values; small tensors, as a norm's
+/// factors, stay as they are. A copy waits for the gradient that the first reader of its map meets.
 ///
 /// Where the policy rounds nothing, the same ops read the same values, so every bit of the step is the same.
 /// Where it may round, what a map is made of is rounded as far as its readers allow (need_propagation.hpp), a
@@ -43,7 +44,7 @@ struct copied_ops {
 /// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
 /// `sizes`. `result` is written if there are any.
 copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
-                     const control_flow& flow, const settings& request, headroom* spare, tensor_sizes* sizes,
-                     tensorflow::GraphDef* result);
+                     const control_flow& flow, const settings& request, copyable which, headroom* spare,
+                     tensor_sizes* sizes, tensorflow::GraphDef* result);
 
 }  // namespace stash_tf
