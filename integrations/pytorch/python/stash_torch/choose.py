@@ -46,7 +46,8 @@ class Chooser:
             if self.wants_values(group):
                 row = self.recorded(group)
                 group.density = torch.count_nonzero(row).item() / row.numel()
-        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected)
+        plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected,
+                    self.grouping.untouched())
         for node in self.nodes:
             node.handle = None
         return plan
@@ -272,7 +273,9 @@ class Chooser:
         if not reading:
             group.kept_bytes = 0
             return
-        group.reason = "no form of the policy takes fewer bytes"
+        maker = group.base.producer if group.base is not None else None
+        group.reason = ("made by " + _short(self.nodes[maker[0]].name) + "; " if maker is not None else "") + (
+            "no form of the policy takes fewer bytes")
         for form in self.forms_for(group, reading):
             begin = _now(row.device)
             try:

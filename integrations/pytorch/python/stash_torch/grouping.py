@@ -81,6 +81,22 @@ class Grouping:
         return Group((first.node, first.name), slots, first.bytes, first.dtype, base,
                      frozenset(slot.need for slot in slots), kept_bytes=first.bytes)
 
+    def untouched(self):
+        """What the step saved besides groups: {saver: (number of storages, bytes)}."""
+        seen = {(slot.storage, slot.version) for group in self.groups.values() for slot in group.slots}
+        found = {}
+        for node in self.nodes:
+            for slot in node.slots:
+                key = slot.storage, slot.version
+                if key in seen or slot.storage in self.protected or not self.is_made_here(slot):
+                    continue
+                seen.add(key)
+                small = slot.bytes < SMALLEST
+                saver = f"less than {SMALLEST} bytes" if small else f"{node.name}.{slot.name}, {slot.dtype}"
+                number, size = found.get(saver, (0, 0))
+                found[saver] = number + 1, size + slot.bytes
+        return found
+
     def saved_bytes(self):
         """All that the step saved, without parameters and what came in from outside."""
         sizes = {(slot.storage, slot.version): slot.bytes for node in self.nodes for slot in node.slots
