@@ -166,7 +166,8 @@ class Varied(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.trunk, self.head, self.count = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.SiLU()), nn.Linear(16, 10), 0
+        self.trunk = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.SiLU())
+        self.head, self.count = nn.Linear(16, 10), 0
 
     def forward(self, x):
         self.count += 1
