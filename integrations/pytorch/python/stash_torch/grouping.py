@@ -10,6 +10,7 @@ from . import needs
 from .plan import Group
 from .recipes import BACKWARD_HOOKS, VIEWS
 from .step import setting_of
+from .values import MEMORY_VIEWS
 
 SMALLEST = 4096  # bytes; less is not worth a call
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -32,12 +33,23 @@ class Grouping:
         for slots in storages.values():
             if not all(self.is_map(slot) for slot in slots) or len({slot.dtype for slot in slots}) > 1:
                 continue
+            if len({self.root_of(slot) for slot in slots}) > 1:
+                continue
             group = self.group_of(slots)
             self.groups[group.key] = group
             for slot in slots:
                 self.of_slot[slot.node, slot.name] = group
                 for value in self.names_of(slot.producer):
                     self.value_of.setdefault(value, slot)
+
+    def root_of(self, slot):
+        """The value of which a slot holds a view. Two of them share a storage where parts have version counters of their own
+        (unsafe_chunk, as in the cells of LSTMs): one part may be written after another has been saved."""
+        value = slot.producer
+        while isinstance(value, tuple) and self.nodes[value[0]].name in MEMORY_VIEWS:
+            node = self.nodes[value[0]]
+            value = node.producers[value[1] if node.name == BACKWARD_HOOKS else 0]
+        return value
 
     def names_of(self, value):
         """A value, and what it is called outside of modules with backward hooks."""
