@@ -131,6 +131,9 @@ class Chooser:
         if op.outputs == "of edges":
             arguments = [(output, None)]
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
+        if op.indices:
+            inputs += [each if each is None else Held(index, -1, f"indices.{place}")
+                       for place, each in enumerate(saved(node.handle, "indices"))]
         if not op.view:
             names.append(_short(node.name))
             if len(names) > MOST_OPS:
