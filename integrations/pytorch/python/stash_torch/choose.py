@@ -108,14 +108,14 @@ class Chooser:
     def recipe_of(self, group, dropped):
         names, groups = [], set()
         try:
-            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST, names, groups)
+            call = self.call_of(self.made_as(group.base), group.first, dropped, DEEPEST, names, groups)
         except Impossible:
             return None
         return Recipe(call, tuple(names), frozenset(groups))
 
-    def made_as(self, group):
-        """What made a storage: modules with backward hooks only pass it on."""
-        return list(self.grouping.names_of(group.base.producer))[-1]
+    def made_as(self, slot):
+        """What made a value: modules with backward hooks only pass it on."""
+        return list(self.grouping.names_of(slot.producer))[-1]
 
     def call_of(self, value, before, dropped, depth, names, groups):
         index, output = value
@@ -201,7 +201,7 @@ class Chooser:
                 raise Impossible
             known = len(names), set(groups)
             try:
-                return self.call_of(slot.producer, before, dropped, depth, names, groups)
+                return self.call_of(self.made_as(slot), before, dropped, depth, names, groups)
             except Impossible:
                 if not self.may_wait_for(group, dropped):
                     raise
@@ -211,7 +211,7 @@ class Chooser:
         if group.key in dropped:
             if depth == 0:
                 raise Impossible
-            self.call_of(self.made_as(group), group.first, dropped, depth - 1, names, groups)
+            self.call_of(self.made_as(group.base), group.first, dropped, depth - 1, names, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
 
