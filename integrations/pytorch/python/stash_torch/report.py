@@ -12,6 +12,8 @@ def report_of(session):
     lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
+    if session.counts["slots with hooks of others"]:
+        lines.append("what hooks of others have, as those of torch.utils.checkpoint and save_on_cpu, they keep")
     if len(session.plans) > 1:
         lines.append(f"kinds of steps: {len(session.plans)}; this is the one of which there were the most "
                      f"({plan.steps} of {sum(each.steps for each in session.plans)})")
