@@ -7,7 +7,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 import stash_torch
-from stash_torch import checks, forms, needs
+from stash_torch import checks, forms, needs, norms, recipes
 from training import assert_same, classify
 
 INDEX = torch.tensor([5, 0, 5, 2, 1, 7, 3, 3])
@@ -46,6 +46,38 @@ def slots_of(session, name, slot):
     plan = session.plans[0]
     return [(each, group) for group in plan.groups.values() for each in group.slots
             if plan.nodes[each.node].name == name and each.name == slot]
+
+
+def nodes_of_tables():
+    """Node class -> what tables say that it keeps."""
+    kept = {}
+    for name, op in recipes.OPS.items():
+        kept.setdefault(name, set()).update(op.settings, (slot for _, slot in op.inputs if slot is not None))
+    tables = (needs.SHAPES, needs.SIGNS, needs.RANGES, needs.VALUES, needs.VALUES_WHERE, needs.FINES, needs.POOL_INDICES)
+    for name, slot in (entry for table in tables for entry in table):
+        kept.setdefault(name, set()).add(slot)
+    del kept[recipes.BACKWARD_HOOKS]  # written in Python
+    return kept
+
+
+@pytest.mark.parametrize("name", sorted(nodes_of_tables()))
+def test_nodes_keep_what_tables_name(name):
+    """Also those that only a GPU has."""
+    kind = getattr(torch._C._functions, name, None)
+    if kind is None:
+        pytest.skip(f"torch {torch.__version__} has no {name}")
+    assert {each for each in nodes_of_tables()[name] if not hasattr(kind, "_saved_" + each)} == set()
+
+
+@pytest.mark.parametrize("eps", [1e-6, torch.finfo(torch.float32).eps])
+def test_a_fused_rms_norm_gives_its_result_again(eps):
+    x, weight = torch.randn(4, 16), torch.randn(16)
+    result, scale = torch.ops.aten._fused_rms_norm(x, [16], weight, eps)
+    settings = {"normalized_shape": (16,), "exact": True}
+    assert torch.equal(norms.rms_norm((x, weight, scale), {**settings, "eps": eps}), result)
+    assert eps in norms.RMS_EPSILONS[1]
+    with pytest.raises(RuntimeError, match="epsilon"):
+        norms.rms_norm((x, weight, scale), {**settings, "eps": 1e-2})
 
 
 def test_every_entry_that_stands_in_for_values_holds_here():

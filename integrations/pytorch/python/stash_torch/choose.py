@@ -125,7 +125,7 @@ class Chooser:
             raise Impossible
         if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
             raise Impossible
-        if node.name == "NativeBatchNormBackward0" and not setting_of(node.handle, "training"):
+        if "training" in op.settings and not setting_of(node.handle, "training"):
             raise Impossible
         arguments = [(edge, None) for edge in range(len(node.edges))] if op.variadic else op.inputs
         if op.outputs == "of edges":

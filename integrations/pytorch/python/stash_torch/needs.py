@@ -54,6 +54,7 @@ VALUES = {
     ("CeluBackward0", "self"),
     ("ConvolutionBackward0", "input"),
     ("CudnnBatchNormBackward0", "input"),
+    ("FusedRmsNormBackward0", "input"),
     ("GeluBackward0", "self"),
     ("GluBackward0", "self"),
     ("GroupedMmBackward0", "self"),

@@ -10,6 +10,7 @@ from .step import saved, setting_of
 
 # Of layer and group norms autograd does not keep it: values to try. None: from the statistics, where there are no parameters.
 EPSILONS = ("eps", (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4))
+RMS_EPSILONS = ("eps", (1e-6, 1e-5, torch.finfo(torch.float32).eps, torch.finfo(torch.bfloat16).eps, 1e-8))
 
 
 def batch_norm(x, s):
@@ -29,19 +30,25 @@ def _is_dense(x):
     return x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
 
 
-def _checked(results, saved, exact):
-    """The values of a norm whose epsilon was found by trial. Statistics of rounded values differ; on a GPU the comparison
+def cudnn_batch_norm(x, s):
+    """Its statistics are of no use to other kernels: they round in another order."""
+    return torch.cudnn_batch_norm(*x, None, None, True, 0.0, s["epsilon"])[0]
+
+
+def _checked(results, scale, saved, exact):
+    """The results of a norm whose epsilon was found by trial. Statistics of rounded values differ; on a GPU the comparison
     would make the host wait."""
-    if exact and saved.device.type == "cpu" and not torch.equal(results[2], saved):
+    if exact and saved.device.type == "cpu" and not torch.equal(scale, saved):
         raise RuntimeError("stash_torch: epsilon of a norm: expected the one of the recorded step, got another")
-    return results[0]
+    return results
 
 
 def layer_norm(x, s):
     x, weight, bias, mean, scale = x
     if s["eps"] is None:
         return _from_statistics(x, mean, scale)
-    return _checked(torch.native_layer_norm(x, s["normalized_shape"], weight, bias, s["eps"]), scale, s["exact"])
+    results = torch.native_layer_norm(x, s["normalized_shape"], weight, bias, s["eps"])
+    return _checked(results[0], results[2], scale, s["exact"])
 
 
 def group_norm(x, s):
@@ -50,7 +57,13 @@ def group_norm(x, s):
         parts = x.view(s["N"], s["group"], -1)
         return _from_statistics(parts, mean.view(s["N"], -1, 1), scale.view(s["N"], -1, 1)).view(x.shape)
     results = torch.native_group_norm(x, weight, bias, s["N"], s["C"], s["HxW"], s["group"], s["eps"])
-    return _checked(results, scale, s["exact"])
+    return _checked(results[0], results[2], scale, s["exact"])
+
+
+def rms_norm(x, s):
+    x, weight, scale = x
+    result, other = torch.ops.aten._fused_rms_norm(x, s["normalized_shape"], weight, s["eps"])
+    return _checked(result, other, scale, s["exact"])
 
 
 def _from_statistics(x, mean, scale):
@@ -73,6 +86,7 @@ def bear(nodes, group, error):
 
 # Of every norm: what shares one scale, as a row.
 _ROWS = {
+    "CudnnBatchNormBackward0": lambda x, node: x.transpose(0, 1).reshape(x.shape[1], -1),
     "NativeBatchNormBackward0": lambda x, node: x.transpose(0, 1).reshape(x.shape[1], -1),
     "NativeGroupNormBackward0": lambda x, node: x.reshape(x.shape[0] * setting_of(node, "group"), -1),
     "NativeLayerNormBackward0": lambda x, node: x.reshape(-1, math.prod(setting_of(node, "normalized_shape"))),

@@ -150,6 +150,9 @@ OPS = {
     "DivBackward0": _binary(lambda x, s: torch.div(x[0], x[1]), ("self", "other")),
     "NativeBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None), (-1, "result1"), (-1, "result2")),
                                    ("eps", "training"), norms.batch_norm, ("way", ("statistics", "input"))),
+    "CudnnBatchNormBackward0": Op(((0, "input"), (1, "weight"), (2, None)), ("epsilon", "training"), norms.cudnn_batch_norm),
+    "FusedRmsNormBackward0": Op(
+        ((0, "input"), (1, "weight"), (-1, "result1")), ("normalized_shape",), norms.rms_norm, norms.RMS_EPSILONS),
     "NativeLayerNormBackward0": Op(
         ((0, "input"), (1, "weight"), (2, "bias"), (-1, "result1"), (-1, "result2")), ("normalized_shape",),
         norms.layer_norm, norms.EPSILONS),
