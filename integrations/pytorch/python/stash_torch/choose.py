@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from . import forms, library, needs, norms, pooling
+from . import forms, library, needs, norms, pooling, rounding
 from .grouping import FLOATS, Grouping
 from .plan import Call, Held, Plan, Recipe, Source, evaluate
 from .recipes import IN_PLACE, OPS
@@ -42,6 +42,7 @@ class Chooser:
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
+        rounding.widen(self)
         for group in self.groups.values():
             if self.wants_values(group):
                 row = self.recorded(group)
