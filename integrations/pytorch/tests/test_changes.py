@@ -201,13 +201,14 @@ def test_what_is_said_is_of_the_usual_step(tmp_path):
 
 
 def test_the_report_names_what_it_does_not_touch_and_what_made_the_rest():
-    network = nn.Sequential(nn.LSTM(16, 64, batch_first=True))
+    network = nn.ModuleList([nn.Linear(16, 32), nn.LSTM(32, 64, batch_first=True)])
     x = torch.randn(8, 32, 16)
     with stash_torch.compress(network) as session:
-        network(x)[0].square().sum().backward()
+        network[1](functional.silu(network[0](x.flatten(0, 1)).view(8, 32, 32)))[0].square().sum().backward()
     report = session.report()
     plan = session.plans[0]
     listed = sum(size for _, size in plan.untouched.values()) + sum(group.bytes for group in plan.groups.values())
     assert listed == plan.before
     assert "not touched; MkldnnRnnLayerBackward0.result3, torch.uint8" in report
     assert "made by mkldnn_rnn_layer; no form of the policy takes fewer bytes" in report
+    assert "SiluBackward0.self (made by addmm; " in report

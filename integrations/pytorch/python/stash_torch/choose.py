@@ -277,9 +277,9 @@ class Chooser:
         if not reading:
             group.kept_bytes = 0
             return
-        maker = group.base.producer if group.base is not None else None
-        group.reason = ("made by " + _short(self.nodes[maker[0]].name) + "; " if maker is not None else "") + (
-            "no form of the policy takes fewer bytes")
+        maker = self.grouping.root_of(group.slots[0])
+        made = f"made by {_short(self.nodes[maker[0]].name)}; " if isinstance(maker, tuple) else ""
+        group.reason = made + "no form of the policy takes fewer bytes"
         for form in self.forms_for(group, reading):
             begin = _now(row.device)
             try:
