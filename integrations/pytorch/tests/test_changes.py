@@ -3,13 +3,16 @@
 
 import contextlib
 import copy
+import json
 
 import pytest
 import torch
 import torch.nn.functional as functional
 from torch import nn
 
+import models
 import stash_torch
+from training import assert_same, classify
 
 
 class Network(nn.Module):
@@ -156,3 +159,56 @@ def test_a_mask_of_one_plan_is_no_value_of_another():
             found.append([each.grad.clone() for each in network.parameters()])
         assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), branch
     assert session.counts["steps"] > 2
+
+
+class Varied(nn.Module):
+    """A trunk that is always the same, and a head that never is: as of detectors, whose boxes differ from batch to batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.SiLU())
+        self.head, self.count = nn.Linear(16, 10), 0
+
+    def forward(self, x):
+        self.count += 1
+        x = self.trunk(x).flatten(2).transpose(1, 2)
+        return self.head(functional.silu(x[:, :300 + self.count])).mean(1)
+
+
+def test_programs_that_never_repeat_are_recorded_more_and_more_seldom():
+    session = assert_same(Varied(), [models.batch(4, 32, seed) for seed in range(40)])
+    assert session.counts["recorded steps"] <= 8
+    assert session.counts["raw steps"] >= 32
+
+
+def test_what_is_said_is_of_the_usual_step(tmp_path):
+    """The last batch of an epoch is smaller, and tells nobody anything."""
+    sizes = [4, 4, 4, 4, 1] * 2
+    network = models.UNet()
+    with stash_torch.compress(network) as session:
+        for seed, count in enumerate(sizes):
+            classify(network, *models.batch(count, 32, seed)).backward()
+    usual, other = sorted(session.plans, key=lambda plan: -plan.before)
+    assert (usual.steps, other.steps) == (8, 2)
+    assert session.plans[0] is other
+    report = session.report()
+    assert f"saved for the backward pass: {usual.before / 2**20:.2f} MiB" in report
+    assert "kinds of steps: 2; this is the one of which there were the most (8 of 10)" in report
+    session.timeline(tmp_path / "memory.svg")
+    session.save(tmp_path / "plan.json")
+    graph = json.loads((tmp_path / "plan.graph.json").read_text())
+    assert sum(each["bytes"] for each in graph["session"]["kept"]) == sum(group.bytes for group in usual.groups.values())
+
+
+def test_the_report_names_what_it_does_not_touch_and_what_made_the_rest():
+    network = nn.ModuleList([nn.Linear(16, 32), nn.LSTM(32, 64, batch_first=True)])
+    x = torch.randn(8, 32, 16)
+    with stash_torch.compress(network) as session:
+        network[1](functional.silu(network[0](x.flatten(0, 1)).view(8, 32, 32)))[0].square().sum().backward()
+    report = session.report()
+    plan = session.plans[0]
+    listed = sum(size for _, size in plan.untouched.values()) + sum(group.bytes for group in plan.groups.values())
+    assert listed == plan.before
+    assert "not touched; MkldnnRnnLayerBackward0.result3, torch.uint8" in report
+    assert "made by mkldnn_rnn_layer; no form of the policy takes fewer bytes" in report
+    assert "SiluBackward0.self (made by addmm; " in report

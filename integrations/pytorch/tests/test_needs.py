@@ -189,6 +189,26 @@ def test_rows_that_a_norm_scales_up_are_not_rounded_coarsely():
     assert error < 0.01
 
 
+@pytest.mark.parametrize("spread, mean, how", [(0.5, 1.0, "fp8"), (2e-2, 5.3, "fp16"), (2e-2, 50.0, "raw")])
+def test_what_a_norm_computes_again_from_rounded_values_is_not_off(spread, mean, how):
+    """Its input is near a constant: what is small next to that is all that the norm leaves."""
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.head = nn.Linear(12, 64), nn.LayerNorm(64), nn.Linear(64, 10)
+            nn.init.normal_(self.first.weight, std=spread / 12 ** 0.5)
+            nn.init.constant_(self.first.bias, mean)
+
+        def forward(self, x):
+            x = self.first(x.flatten(2).view(4, -1, 12))
+            return self.head(self.norm(x * 0.5) + functional.silu(x)).mean(1)
+
+    session, error = rounded(Scaled())
+    assert slots_of(session, "NativeLayerNormBackward0", "input")[0][1].how() == "computed again by mul"
+    assert slots_of(session, "SiluBackward0", "self")[0][1].how() == how
+    assert error < 0.1
+
+
 def test_what_is_small_throughout_is_not_rounded_coarsely():
     session, error = rounded(between(lambda x: x * 1e-5))
     assert isinstance(slots_of(session, "ConvolutionBackward0", "input")[0][1].form, forms.Narrow)

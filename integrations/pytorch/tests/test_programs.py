@@ -87,6 +87,7 @@ def test_other_hooks_inside_are_left_alone():
 
     session = assert_same(Network(), batches())
     assert session.counts["slots with hooks of others"] > 0
+    assert "what hooks of others have, as those of torch.utils.checkpoint" in session.report()
 
 
 def test_second_backward_of_one_graph():

@@ -56,6 +56,9 @@ ACTIVATIONS = {
     "repeated": lambda x: x[:, :4].repeat(1, 2, 1, 1).relu(),
     "shuffled": lambda x: functional.pixel_unshuffle(functional.pixel_shuffle(x, 2), 2).relu(),
     "chosen_channels": lambda x: x.index_select(1, torch.arange(7, -1, -1)).relu(),
+    "rows": lambda x: x[torch.tensor([3, 1, 1, 0])].relu(),
+    "rows_of_the_second": lambda x: x[:, torch.arange(7, -1, -1)].relu(),
+    "two_indices": lambda x: x[torch.arange(4)[:, None], torch.arange(7, -1, -1)].relu(),
     "gathered": lambda x: x.gather(1, torch.arange(7, -1, -1).view(1, 8, 1, 1).expand(x.shape)).relu(),
     "cropped": lambda x: functional.pad(x, (0, -2, -1, 0)).relu(),
     "not_padded": lambda x: functional.pad(x, (0, 0, 0, 0)).relu(),
@@ -147,6 +150,24 @@ def test_norms_without_parameters(norm):
     plan = run(BARE_NORMS[norm](), nn.SiLU()).plans[0]
     names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}
     assert any("norm" in name for name in names), names
+
+
+def test_other_indices_in_the_same_place():
+    """Of other values, or of another dimension with a result of the same shape."""
+    class Turns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.second, self.count = nn.Linear(32, 16), nn.LayerNorm(16), nn.Linear(16, 10), 0
+
+        def forward(self, x):
+            x = self.norm(self.first(x.flatten(1)[:, :2048].reshape(16, 16, 32)))
+            other = torch.randperm(16)
+            x = x[[(other,), (slice(None), other), (other[:, None], other)][[1, 1, 0, 2, 0, 2, 1, 0][self.count]]]
+            self.count += 1
+            return self.second(functional.silu(x)).mean((0, 1))[None].expand(4, -1)
+
+    session = assert_same(Turns(), [(torch.randn(4, 3, 32, 32), torch.randint(0, 10, (4,))) for _ in range(8)])
+    assert any("index" in group.recipe.names for plan in session.plans for group in plan.groups.values() if group.recipe)
 
 
 def test_another_epsilon_of_a_norm_without_parameters():

@@ -107,3 +107,18 @@ def test_the_tensor_goes_as_soon_as_it_can_be_computed_again():
         for x, target in batches(2):
             functional.cross_entropy(network(x), target).backward()
     assert seen == [False, True]
+
+
+def test_what_a_module_with_backward_hooks_saves_later():
+    """The module has another name for what the gate reads."""
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(64)
+            self.norm.register_full_backward_hook(lambda *_: None)
+
+        def forward(self, x):
+            return torch.sigmoid(x) * self.norm(x)
+
+    session = assert_same(Gated(Hooked()), batches())
+    assert [each.how() for each in gates_of(session)] == ["computed again by sigmoid"]

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from . import forms, library, needs, norms, pooling
+from . import forms, library, needs, norms, pooling, rounding
 from .grouping import FLOATS, Grouping
 from .levels import NOT_ROUNDED, raw
 from .plan import Call, Choice, Held, Plan, Recipe, Source, evaluate
@@ -46,12 +46,13 @@ class Chooser:
         for group in self.groups.values():
             if group.recipe is None:
                 self.choose_form(group)
+        rounding.widen(self)
         for group in self.groups.values():
             if self.wants_values(group):
                 row = self.recorded(group)
                 group.density = torch.count_nonzero(row).item() / row.numel()
         plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected,
-                    self.formats)
+                    self.formats, self.grouping.untouched())
         for node in self.nodes:
             node.handle = None
         return plan
@@ -118,14 +119,14 @@ class Chooser:
     def recipe_of(self, group, dropped):
         names, groups = [], set()
         try:
-            call = self.call_of(self.made_as(group), group.first, dropped, DEEPEST[self.recompute], names, groups)
+            call = self.call_of(self.made_as(group.base), group.first, dropped, DEEPEST[self.recompute], names, groups)
         except Impossible:
             return None
         return Recipe(call, tuple(names), frozenset(groups))
 
-    def made_as(self, group):
-        """What made a storage: modules with backward hooks only pass it on."""
-        return list(self.grouping.names_of(group.base.producer))[-1]
+    def made_as(self, slot):
+        """What made a value: modules with backward hooks only pass it on."""
+        return list(self.grouping.names_of(slot.producer))[-1]
 
     def call_of(self, value, before, dropped, depth, names, groups):
         index, output = value
@@ -141,6 +142,9 @@ class Chooser:
         if op.outputs == "of edges":
             arguments = [(output, None)]
         inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
+        if op.indices:
+            inputs += [each if each is None else Held(index, -1, f"indices.{place}")
+                       for place, each in enumerate(saved(node.handle, "indices"))]
         if not op.view:
             names.append(_short(node.name))
             if len(names) > MOST_OPS[self.recompute]:
@@ -220,7 +224,7 @@ class Chooser:
                 raise Impossible
             known = len(names), set(groups)
             try:
-                return self.call_of(slot.producer, before, dropped, depth, names, groups)
+                return self.call_of(self.made_as(slot), before, dropped, depth, names, groups)
             except Impossible:
                 if not self.may_wait_for(group, dropped):
                     raise
@@ -231,7 +235,7 @@ class Chooser:
             if depth == 0:
                 raise Impossible
             counted = [] if group.key in groups else names  # what is read twice is computed once
-            self.call_of(self.made_as(group), group.first, dropped, depth - 1, counted, groups)
+            self.call_of(self.made_as(group.base), group.first, dropped, depth - 1, counted, groups)
         groups.add(group.key)
         return Source(group.key, slot.shape, slot.stride, slot.offset)
 
@@ -312,7 +316,9 @@ class Chooser:
 
     def choice_of(self, group, those):
         """The first of these forms that takes fewer bytes, and gives back what readers need."""
-        row, reason = self.recorded(group), "no form of the policy takes fewer bytes"
+        maker = self.grouping.root_of(group.slots[0])
+        made = f"made by {_short(self.nodes[maker[0]].name)}; " if isinstance(maker, tuple) else ""
+        row, reason = self.recorded(group), made + "no form of the policy takes fewer bytes"
         for form in those:
             begin = _now(row.device)
             try:

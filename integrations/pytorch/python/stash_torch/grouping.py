@@ -34,12 +34,23 @@ class Grouping:
         for slots in storages.values():
             if not all(self.is_map(slot) for slot in slots) or len({slot.dtype for slot in slots}) > 1:
                 continue
+            if len({self.root_of(slot) for slot in slots}) > 1:
+                continue
             group = self.group_of(slots)
             self.groups[group.key] = group
             for slot in slots:
                 self.of_slot[slot.node, slot.name] = group
                 for value in self.names_of(slot.producer):
                     self.value_of.setdefault(value, slot)
+
+    def root_of(self, slot):
+        """The value of which a slot holds a view. Two of them share a storage where parts have version counters of their own
+        (unsafe_chunk, as in the cells of LSTMs): one part may be written after another has been saved."""
+        value = slot.producer
+        while isinstance(value, tuple) and self.nodes[value[0]].name in MEMORY_VIEWS:
+            node = self.nodes[value[0]]
+            value = node.producers[value[1] if node.name == BACKWARD_HOOKS else 0]
+        return value
 
     def names_of(self, value):
         """A value, and what it is called outside of modules with backward hooks."""
@@ -86,15 +97,28 @@ class Grouping:
     def whole(self, slot):
         """A slot as it would be if somebody saved all of the storage of which this one has a part; None if no op made it, or
         not in this order."""
-        value = slot.producer
-        while value is not None and self.nodes[value[0]].name in MEMORY_VIEWS:
-            producers = self.nodes[value[0]].producers
-            value = producers[0] if producers and isinstance(producers[0], tuple) else None
-        outputs = self.nodes[value[0]].outputs if value is not None else ()
-        shape = outputs[value[1]][0] if value is not None and value[1] < len(outputs) else ()
+        value = self.root_of(slot)
+        outputs = self.nodes[value[0]].outputs if isinstance(value, tuple) else ()
+        shape = outputs[value[1]][0] if outputs and value[1] < len(outputs) else ()
         if math.prod(shape) * slot.dtype.itemsize != slot.bytes:
             return None
         return replace(slot, shape=shape, stride=forms.strides_of(shape), offset=0, producer=value)
+
+    def untouched(self):
+        """What the step saved besides groups: {saver: (number of storages, bytes)}."""
+        seen = {(slot.storage, slot.version) for group in self.groups.values() for slot in group.slots}
+        found = {}
+        for node in self.nodes:
+            for slot in node.slots:
+                key = slot.storage, slot.version
+                if key in seen or slot.storage in self.protected or not self.is_made_here(slot):
+                    continue
+                seen.add(key)
+                small = slot.bytes < SMALLEST
+                saver = f"less than {SMALLEST} bytes" if small else f"{node.name}.{slot.name}, {slot.dtype}"
+                number, size = found.get(saver, (0, 0))
+                found[saver] = number + 1, size + slot.bytes
+        return found
 
     def saved_bytes(self):
         """All that the step saved, without parameters and what came in from outside."""

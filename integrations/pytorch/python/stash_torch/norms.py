@@ -71,6 +71,11 @@ def _from_statistics(x, mean, scale):
     return torch.sub(x, mean).mul_(scale).to(x.dtype)
 
 
+def reads(nodes, group):
+    """Whether a norm reads this storage."""
+    return any(slot.name == "input" and nodes[slot.node].name in _ROWS for slot in group.slots)
+
+
 def bear(nodes, group, error):
     """Whether the error of a rounded storage is small in the results of all norms that it is an input of. A norm scales
     small rows up, and the error with them. error: one row, as long as the storage."""

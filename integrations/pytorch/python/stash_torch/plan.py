@@ -165,6 +165,8 @@ class Plan:
     before: int  # bytes that the step saved
     protected: frozenset = frozenset()  # storages of parameters and buffers, as the slots name them
     formats: tuple = ()  # to which values may be rounded, the most precise first
+    untouched: dict = field(default_factory=dict)  # what no form or recipe is for: saver -> (number, bytes)
+    steps: int = 0  # of this kind, recorded or followed
 
     def __post_init__(self):
         self.shared = frozenset()  # ((node, slot), group): reads after which the row waits for the next one

@@ -30,6 +30,7 @@ class Op:
         all inputs have the bits that they had in the forward pass.
     trials: a setting that the node does not keep, with the values to try in the recorded step.
     variadic: every edge of which autograd knows the tensor is an input.
+    indices: what the node keeps as `_saved_indices`, tensors and None, are inputs after the others.
     view: the result may share the input's memory; costs nothing, and is not fresh if the input is not.
     outputs: "one"; "several", of one input, where "output" in the settings says which; or "of edges": of every edge one.
     costly: takes a step's time, not only its memory's.
@@ -42,6 +43,7 @@ class Op:
     run: Callable = None
     trials: tuple = ()  # (name, values)
     variadic: bool = False
+    indices: bool = False
     view: bool = False
     outputs: str = "one"
     costly: bool = False
@@ -211,6 +213,7 @@ OPS = {
     "StackBackward0": _joined(torch.stack),
     "FlipBackward0": _from_result(lambda x, s: torch.flip(x, s["dims"]), "dims"),
     "RepeatBackward0": _from_result(lambda x, s: x.repeat(s["repeats"]), "repeats"),
+    "IndexBackward0": Op(((0, None),), ("indices",), lambda x, s: aten.index(x[0], x[1:]), indices=True),
     "IndexSelectBackward0": Op(((0, None), (-1, "index")), ("dim",), lambda x, s: torch.index_select(x[0], s["dim"], x[1])),
     "GatherBackward0": Op(((0, "self"), (-1, "index")), ("dim",), lambda x, s: torch.gather(x[0], s["dim"], x[1])),
     "PixelShuffleBackward0": _from_result(lambda x, s: functional.pixel_shuffle(x, s["upscale_factor"]), "upscale_factor"),

@@ -8,13 +8,18 @@ from .planner import sizes_of
 def report_of(session):
     if not session.plans:
         return "stash_torch: no step has been recorded yet: run a forward and a backward pass within the session\n"
-    plan = session.plans[0]
+    plan = session.usual_plan()
     lines = [f"policy {plan.policy}; saved for the backward pass: {_mib(plan.before)} -> {_mib(plan.after)}"
              + (f" ({plan.before / plan.after:.2f} times less)" if plan.after else "")]
     if plan.policy == "auto":
         lines.append("rounded to " + (", ".join(f"{name}: {_mib(bytes)}" for name, bytes in _rounded(plan)) or "no format"))
     lines += _moved(session, plan)
     lines.append(", ".join(f"{name}: {count}" for name, count in sorted(session.counts.items())))
+    if session.counts["slots with hooks of others"]:
+        lines.append("what hooks of others have, as those of torch.utils.checkpoint and save_on_cpu, they keep")
+    if len(session.plans) > 1:
+        lines.append(f"kinds of steps: {len(session.plans)}; this is the one of which there were the most "
+                     f"({plan.steps} of {sum(each.steps for each in session.plans)})")
     lines += _memory(plan.fit)
     lines += _planned(plan)
     if plan.disabled:
@@ -30,6 +35,8 @@ def report_of(session):
     lines.append(f"{'number':>6} {'before':>12} {'after':>12}  kept as; saved by")
     for (savers, how, reason), (count, before, after) in sorted(rows.items(), key=lambda row: -row[1][1]):
         lines.append(f"{count:6} {_mib(before):>12} {_mib(after):>12}  {how}; {savers}" + (f" ({reason})" if reason else ""))
+    for saver, (count, size) in sorted(plan.untouched.items(), key=lambda row: -row[1][1]):
+        lines.append(f"{count:6} {_mib(size):>12} {_mib(size):>12}  not touched; {saver}")
     return "\n".join(lines) + "\n"
 
 

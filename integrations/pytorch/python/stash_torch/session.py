@@ -240,6 +240,8 @@ class Session(contextlib.ContextDecorator):
             self.replay.let_go()
         self.counts["raw steps" if self.raw else "steps"] += 1
         if not self.raw:
+            self.active.steps += 1
+            self.patience = 1
             self._use_first(self.active)
 
     def _use_first(self, plan):
@@ -281,34 +283,41 @@ class Session(contextlib.ContextDecorator):
         more and more seldom."""
         known = next((each for each in self.plans if _same(each, plan)), None)
         if known is not None:
+            known.steps += 1
             self._use_first(known)
             self.looking = max(0, self.looking - 1)
             if self.looking == 0:
                 self.patience = min(1024, 2 * self.patience)
             return
-        self.learned, plan.fit = plan, Fit(plan, self.budget, self.ahead if self.mover is not None else 0)
+        ahead = self.ahead if self.mover is not None else 0
+        self.learned, plan.fit, plan.steps = plan, Fit(plan, self.budget, ahead), 1
+        self.looking, self.patience = 0, min(1024, 2 * self.patience) if self.plans else 1
         self.plans.insert(0, plan)
         del self.plans[MOST_PLANS:]
-        self.looking, self.patience = 0, 1
 
     # ---- what the user sees
 
+    def usual_plan(self):
+        """That of the kind of step of which there were the most; of several the one that saved the most. The last batch of an
+        epoch often has another size than the others."""
+        return max(self.plans, key=lambda plan: (plan.steps, plan.before))
+
     def report(self):
-        """A text: what the last plan keeps of every storage, and how many steps followed a plan."""
+        """A text: what the usual plan keeps of every storage, and how many steps followed a plan."""
         return report_of(self)
 
     def save(self, path):
-        """Writes the last recorded step for the project's own commands: a training graph to PATH with the suffix
+        """Writes the recorded step of the usual plan for the project's own commands: a training graph to PATH with the suffix
         .graph.json, and to PATH the plan that the project's planner makes of it under this policy. ValueError before a
         step was recorded; OSError if a file cannot be written."""
         if not self.plans:
             raise ValueError("save: expected a session in which a step was recorded, got one without any")
-        save(self.plans[0], path)
+        save(self.usual_plan(), path)
 
     def timeline(self, path):
-        """Draws memory over a step, plain and under the last plan, into an SVG file. Both are measured in the first
+        """Draws memory over a step, plain and under the usual plan, into an SVG file. Both are measured in the first
         steps of a plan; ValueError before that."""
-        fit = self.plans[0].fit if self.plans else None
+        fit = self.usual_plan().fit if self.plans else None
         if fit is None or fit.plain is None or fit.timeline is None:
             raise ValueError("timeline: expected a session in which steps followed a plan, got one without any that was "
                              "measured")

@@ -15,8 +15,11 @@ _slots = {}
 
 
 def saved(node, name):
-    """What a node keeps under this name: a tensor, or a number, tuple or text."""
+    """What a node keeps under this name: a tensor, or a number, tuple or text. "indices.1" is one of a tuple."""
     position = registered.position_of(name)
+    if position is None and "." in name:
+        name, place = name.split(".")
+        return getattr(node, PREFIX + name)[int(place)]
     return getattr(node, PREFIX + name) if position is None else node.saved_tensors[position]
 
 
@@ -50,7 +53,8 @@ def is_transformed():
 
 
 def setting_of(node, name):
-    """A number, tuple or text that a node keeps; negative integers come out of autograd as unsigned ones."""
+    """A number, tuple or text that a node keeps; negative integers come out of autograd as unsigned ones. Of a tuple of
+    tensors, which of them are there."""
     value = saved(node, name)
     if type(value) is tuple:
         return tuple(_signed(each) for each in value)
@@ -58,6 +62,8 @@ def setting_of(node, name):
 
 
 def _signed(value):
+    if isinstance(value, torch.Tensor):
+        return "tensor"
     return value - 2**64 if type(value) is int and value >= 2**63 else value
 
 
