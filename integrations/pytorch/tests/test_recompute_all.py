@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """recompute="all": convolutions, matrix products and attention run again, too, with the same bits."""
 
+import contextlib
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -10,7 +13,7 @@ import memory
 import models
 import stash_torch
 from test_memory import stepper
-from training import assert_same
+from training import assert_same, classify
 
 
 class Convolutions(nn.Sequential):
@@ -167,6 +170,72 @@ def test_a_weight_that_changes_in_between_is_an_error():
             network.down1[0].weight.mul_(2)
         with pytest.raises(RuntimeError, match="in-place|changed|moved|modified"):
             loss.backward()
+
+
+@pytest.mark.parametrize("name", ["unet", "attention, joined", "convolutions"])
+def test_under_autocast(name):
+    def loss_of(network, x, target):
+        with torch.autocast("cpu", torch.bfloat16):
+            return functional.cross_entropy(network(x), target)
+
+    network = NETWORKS[name]()
+    batches = [models.batch(4, 32, seed) for seed in range(3)]
+    network(batches[0][0])
+    session = assert_same(network, batches, loss_of=loss_of, recompute="all")
+    assert names_in(session) & {"convolution", "addmm", "mm", "bmm"}
+
+
+def test_channels_last():
+    network = models.UNet().to(memory_format=torch.channels_last)
+    batches = [(x.to(memory_format=torch.channels_last), y) for x, y in (models.batch(4, 32, seed) for seed in range(3))]
+    assert "convolution" in names_in(assert_same(network, batches, recompute="all"))
+
+
+def test_gradients_of_gradients():
+    def loss_of(network, x, target):
+        loss = classify(network, x, target)
+        gradients = torch.autograd.grad(loss, list(network.parameters()), create_graph=True, allow_unused=True)
+        return loss + sum(each.square().sum() for each in gradients if each is not None)
+
+    assert_same(Attention("explicit"), [models.batch(4, 32, seed) for seed in range(3)], loss_of=loss_of, recompute="all")
+
+
+@pytest.mark.parametrize("recompute", ["cheap", "all"])
+def test_weights_that_the_forward_pass_changes(recompute):
+    """An embedding with max_norm scales its rows before it reads them, and plain torch does not mind in the backward pass."""
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm, self.head = nn.Embedding(50, 64, max_norm=1.0), nn.LayerNorm(64), nn.Linear(64, 10)
+
+        def forward(self, x):
+            words = (x.flatten(1)[:, :64] * 49).long()
+            y = self.norm(torch.tanh(self.embed(words))) + self.norm(torch.sigmoid(self.embed(words.flip(1))))
+            return self.head(functional.gelu(y).mean(1))
+
+    batches = [(torch.rand(8, 3, 32, 32), torch.randint(0, 10, (8,))) for _ in range(4)]
+    assert_same(Words(), batches, recompute=recompute)
+
+
+def test_weights_that_are_updated_in_the_backward_pass():
+    def step(network, context):
+        def update(parameter):
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+            parameter.grad = None
+
+        for each in network.parameters():
+            each.register_post_accumulate_grad_hook(update)
+        with context:
+            for seed in range(4):
+                classify(network, *models.batch(4, 32, seed)).backward()
+        return [each.detach() for each in network.parameters()]
+
+    network = models.UNet()
+    session = stash_torch.compress(other := copy.deepcopy(network), recompute="all")
+    session.measures = False
+    plain, ours = step(network, contextlib.nullcontext()), step(other, session)
+    assert all(torch.equal(a, b) for a, b in zip(plain, ours, strict=True))
+    assert session.counts["steps"] == 3 and "convolution" in names_in(session)
 
 
 def test_wrong_words_are_refused():

@@ -185,6 +185,8 @@ class Chooser:
             return self.read(slot, group, before, dropped, depth, names, groups)
         producer = node.producers[edge] if 0 <= edge < len(node.producers) else None
         if producer == "leaf":
+            if node.leaves[edge].version != held_tensor(node.handle, edge, "")._version:
+                raise Impossible  # the forward pass has changed it since, as an embedding with max_norm does
             return Held(index, edge, "")
         if not isinstance(producer, tuple):
             if producer is None and edge in (1, 2) and self.is_absent(node, edge):
@@ -285,8 +287,8 @@ class Chooser:
         name, values = OPS[self.nodes[call.node].name].trials
         return [(name, None)] if name == "eps" and not call.pinned else [(name, value) for value in values]
 
-    def run(self, node, inputs, settings):
-        return OPS[self.nodes[node].name].run(inputs, {"exact": True, **settings})
+    def run(self, node, inputs, settings, exact=True):
+        return OPS[self.nodes[node].name].run(inputs, {"exact": exact, **settings})
 
     def recorded(self, group):
         return forms.row_of(self.recorder.tensor(group.slots[0]))

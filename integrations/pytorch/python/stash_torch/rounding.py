@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms whose inputs are computed again from rounded maps: the error may be small in the map, and large in the norm."""
 
+import functools
+
 from . import forms, norms
 from .plan import evaluate
 
@@ -41,8 +43,9 @@ def _bears(chooser, group):
 def _given(chooser, group):
     """The row that a reader of a group will be given."""
     if group.recipe is not None:
-        return forms.row_of(evaluate(group.recipe.call, chooser.run, lambda source: _given(chooser, chooser.groups[source.group]),
-                                     chooser.held))
+        run = functools.partial(chooser.run, exact=False)
+        return forms.row_of(evaluate(
+            group.recipe.call, run, lambda source: _given(chooser, chooser.groups[source.group]), chooser.held))
     row = chooser.recorded(group)
     if not isinstance(group.form, forms.Narrow):
         return row

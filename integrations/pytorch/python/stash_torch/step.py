@@ -113,6 +113,7 @@ class Leaf:
     storage: int
     shape: tuple
     dtype: torch.dtype
+    version: int  # when the op had run
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Node:
 
 
 def _leaf_of(variable):
-    return Leaf(variable.untyped_storage()._cdata, tuple(variable.shape), variable.dtype)
+    return Leaf(variable.untyped_storage()._cdata, tuple(variable.shape), variable.dtype, variable._version)
 
 
 class Recorder:
