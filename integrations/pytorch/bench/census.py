@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 import stash_torch
 from stash_torch import checks, choose, forms, library
 from stash_torch.choose import Chooser
+from stash_torch.compose import Composer
 from stash_torch.levels import FORMATS, formats_of, raw
 from stash_torch.plan import Choice, Plan
 from stash_torch.step import Recorder, held_tensor
@@ -89,12 +90,20 @@ class FakeRecorder(Recorder):
     TENSORS = (*Recorder.TENSORS, FakeTensor)
 
 
+class FakeComposer(Composer):
+    def held(self, each):
+        """A number that was a factor has no fake tensor that can be detached."""
+        tensor = held_tensor(self.nodes[each.node].handle, each.edge, each.slot)
+        return tensor if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu")
+
+
 class FakeChooser(Chooser):
     """By the sizes of forms alone, and without what values say."""
 
     def __init__(self, *arguments, half):
         super().__init__(*arguments)
         self.half = half
+        self.composer = FakeComposer(self.nodes, self.grouping, self.composer.recompute)
 
     def plan(self):
         self.choose_recipes()
@@ -118,11 +127,6 @@ class FakeChooser(Chooser):
             return elements // 8 + group.bytes // 2 if self.half and of_relu else None
         dtype = {torch.bool: torch.uint8, torch.int64: torch.float32}.get(group.dtype, group.dtype)
         return library.bound_bytes(form.how, dtype, elements)
-
-    def held(self, each):
-        """A number that was a factor has no fake tensor that can be detached."""
-        tensor = held_tensor(self.nodes[each.node].handle, each.edge, each.slot)
-        return tensor if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu")
 
     def run(self, node, inputs, settings):
         try:

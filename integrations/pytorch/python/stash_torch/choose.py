@@ -12,32 +12,25 @@ import time
 import torch
 
 from . import forms, library, needs, norms, pooling, rounding
-from .grouping import FLOATS, Grouping
+from .compose import VALUES, Composer, short_name
+from .grouping import Grouping
 from .levels import NOT_ROUNDED, raw
-from .plan import Call, Choice, Held, Plan, Recipe, Source, evaluate
-from .recipes import IN_PLACE, OPS
-from .step import PREFIX, held_tensor, saved, setting_of
+from .plan import Choice, Plan, evaluate
+from .recipes import OPS
+from .step import setting_of
 
-VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
-MOST_OPS = {"none": 0, "cheap": 6, "all": 24}  # that one recomputation runs
-DEEPEST = {"none": 0, "cheap": 3, "all": 6}  # recomputed storages below a recomputed one
 MOST_TRIALS = 64  # of settings that nodes do not keep
-
-
-class Impossible(Exception):
-    pass
 
 
 class Chooser:
     def __init__(self, recorder, protected, policy, formats, disabled, recompute="cheap"):
         """formats: to which values may be rounded (levels.formats_of)."""
         self.recorder, self.policy, self.formats, self.disabled = recorder, policy, formats, disabled
-        self.recompute = recompute
         self.nodes = recorder.nodes
         self.protected = frozenset(protected | recorder.leaves)
         self.grouping = Grouping(self.nodes, self.protected, disabled)
         self.groups = self.grouping.groups
-        self.fixed = {}  # node -> settings found by trial
+        self.composer = Composer(self.nodes, self.grouping, recompute)
         self.refused = set()  # groups whose recipe did not give the saved bits
         self.verified = {}  # key -> (recipe, seconds)
 
@@ -48,7 +41,7 @@ class Chooser:
                 self.choose_form(group)
         rounding.widen(self)
         for group in self.groups.values():
-            if self.wants_values(group):
+            if self.composer.wants_values(group):
                 row = self.recorded(group)
                 group.density = torch.count_nonzero(row).item() / row.numel()
         plan = Plan(self.nodes, self.groups, self.policy, self.disabled, self.grouping.saved_bytes(), self.protected,
@@ -75,13 +68,13 @@ class Chooser:
             group.take(raw(group, ""))
             group.exact, group.fine, group.own_mask = False, False, None
         candidates = [group for group in self.groups.values()
-                      if group.key not in self.refused and self.wants_values(group) and group.base is not None
-                      and group.base.producer is not None and self.is_as_made(group)]
+                      if group.key not in self.refused and self.composer.wants_values(group) and group.base is not None
+                      and group.base.producer is not None and self.composer.is_as_made(group)]
         dropped = {}  # key -> recipe
         for group in sorted(candidates, key=lambda each: -each.first):
             trial = {**dropped, group.key: None}
             affected = [group, *(self.groups[key] for key, recipe in dropped.items() if group.key in recipe.groups)]
-            changed = {each.key: self.recipe_of(each, trial) for each in affected}
+            changed = {each.key: self.composer.recipe_of(each, trial) for each in affected}
             if None not in changed.values():
                 dropped |= changed
         for key, recipe in dropped.items():
@@ -113,138 +106,6 @@ class Chooser:
             return None
         return self.mask(bounds.pop(), reading)
 
-    def wants_values(self, group):
-        return bool(group.needs & VALUES) and group.dtype in FLOATS
-
-    def recipe_of(self, group, dropped):
-        names, groups = [], set()
-        try:
-            call = self.call_of(self.made_as(group.base), group.first, dropped, DEEPEST[self.recompute], names, groups)
-        except Impossible:
-            return None
-        return Recipe(call, tuple(names), frozenset(groups))
-
-    def made_as(self, slot):
-        """What made a value: modules with backward hooks only pass it on."""
-        return list(self.grouping.names_of(slot.producer))[-1]
-
-    def call_of(self, value, before, dropped, depth, names, groups):
-        index, output = value
-        node = self.nodes[index]
-        op = OPS.get(node.name)
-        if op is None or not self.may_run(op) or (output != 0 and op.outputs == "one") or node.handle is None:
-            raise Impossible
-        if not all(hasattr(node.handle, PREFIX + name) for name in op.settings):
-            raise Impossible
-        if "training" in op.settings and not setting_of(node.handle, "training"):
-            raise Impossible
-        arguments = self.tracked(node) if op.variadic else op.inputs
-        if op.outputs == "of edges":
-            arguments = [(output, None)]
-        inputs = [self.input_of(index, edge, slot, before, dropped, depth, names, groups) for edge, slot in arguments]
-        if op.indices:
-            inputs += [each if each is None else Held(index, -1, f"indices.{place}")
-                       for place, each in enumerate(saved(node.handle, "indices"))]
-        if not op.view:
-            names.append(_short(node.name))
-            if len(names) > MOST_OPS[self.recompute]:
-                raise Impossible
-        shape, dtype = node.outputs[output]
-        fixed = {"shape": shape, "dtype": dtype, "output": output, "fresh": _fresh(inputs, self.nodes),
-                 **self.fixed.get(index, {})}
-        settings = {name: setting_of(node.handle, name) for name in op.settings}
-        settings |= {name: None for edge, name in arguments if _is_left_out(node, edge, name)}
-        return Call(index, inputs, settings, fixed, self.pins(op, index, inputs))
-
-    def tracked(self, node):
-        """Arguments that autograd knows. Others, as an empty cache, have no elements, or the result has another shape."""
-        return [(edge, None) for edge, producer in enumerate(node.producers) if producer is not None]
-
-    def may_run(self, op):
-        return self.recompute == "all" or (self.recompute == "cheap" and not op.costly)
-
-    def pins(self, op, index, inputs):
-        """A norm's epsilon is not kept by autograd. It belongs to a module, which is known by its parameters. One without
-        parameters is computed again without it."""
-        if not op.trials or op.trials[0] != "eps" or inputs[1] is inputs[2] is None:
-            return ()
-        held = [each for each in inputs[1:] if isinstance(each, Held) and not each.slot.startswith("result")]
-        if not held:
-            raise Impossible
-        return tuple((each.edge, each.slot, self.held(each).data_ptr()) for each in held)
-
-    def input_of(self, index, edge, slot_name, before, dropped, depth, names, groups):
-        node = self.nodes[index]
-        if _is_left_out(node, edge, slot_name):
-            return None
-        slot = node.slot(slot_name) if slot_name else None
-        if slot is not None:
-            group = self.grouping.of_slot.get((index, slot_name))
-            if group is None:
-                return Held(index, -1, slot_name)
-            return self.read(slot, group, before, dropped, depth, names, groups)
-        producer = node.producers[edge] if 0 <= edge < len(node.producers) else None
-        if producer == "leaf":
-            if node.leaves[edge].version != held_tensor(node.handle, edge, "")._version:
-                raise Impossible  # the forward pass has changed it since, as an embedding with max_norm does
-            return Held(index, edge, "")
-        if not isinstance(producer, tuple):
-            if producer is None and edge in (1, 2) and self.is_absent(node, edge):
-                return None
-            raise Impossible
-        known = self.grouping.value_of.get(producer)
-        if known is not None:
-            group = self.grouping.of_slot[known.node, known.name]
-            return self.read(known, group, before, dropped, depth, names, groups)
-        return self.call_of(producer, before, dropped, depth, names, groups)
-
-    def is_absent(self, node, edge):
-        """Whether an op has no such parameter. One that is not trained has no edge either; of a norm's bias that autograd does
-        not save only a norm without a weight tells that there is none."""
-        if node.name == "ConvolutionBackward0":
-            return edge == 2 and saved(node.handle, "bias_sym_sizes_opt") in (None, (0,))
-        if not node.name.startswith("Native"):
-            return False
-        known = "bias" if edge == 2 and hasattr(node.handle, PREFIX + "bias") else "weight"
-        return saved(node.handle, known) is None
-
-    def is_as_made(self, group):
-        """Whether nothing but known ops wrote this storage: every write counts one version, and autograd does not see what is
-        written without gradients."""
-        writes, producer = 0, group.base.producer
-        while isinstance(producer, tuple) and self.nodes[producer[0]].name in IN_PLACE:
-            writes += 1
-            producers = self.nodes[producer[0]].producers
-            producer = producers[0] if producers else None
-        return group.base.version <= writes
-
-    def read(self, slot, group, before, dropped, depth, names, groups):
-        """A value that some node saved: read where it is kept, or computed again in turn."""
-        if group.first > before or not (self.wants_values(group) or group.dtype == torch.bool or group.key in dropped):
-            # Saved later, or kept as a mask: its producer may be run.
-            if slot.producer is None:
-                raise Impossible
-            known = len(names), set(groups)
-            try:
-                return self.call_of(self.made_as(slot), before, dropped, depth, names, groups)
-            except Impossible:
-                if not self.may_wait_for(group, dropped):
-                    raise
-                del names[known[0]:]
-                groups.clear()
-                groups |= known[1]
-        if group.key in dropped:
-            if depth == 0:
-                raise Impossible
-            counted = [] if group.key in groups else names  # what is read twice is computed once
-            self.call_of(self.made_as(group.base), group.first, dropped, depth - 1, counted, groups)
-        groups.add(group.key)
-        return Source(group.key, slot.shape, slot.stride, slot.offset)
-
-    def may_wait_for(self, group, dropped):
-        """Whether what was made of a storage may stay as it is until a later node saves that storage."""
-        return self.wants_values(group) and group.key not in dropped and group.base is not None and self.is_as_made(group)
-
     def gives_saved_bits(self, group):
         known, seconds = self.verified.get(group.key, (None, 0.0))
         if known == repr(group.recipe):
@@ -255,7 +116,7 @@ class Chooser:
             begin = _now(saved.device)
             try:
                 computed = evaluate(group.recipe.call, self.run, lambda source: self.recorded(self.groups[source.group]),
-                                    self.held)
+                                    self.composer.held)
             except RuntimeError:  # this setting does not fit the shapes
                 continue
             if (computed.dtype == saved.dtype and computed.stride() == group.base.stride
@@ -270,18 +131,18 @@ class Chooser:
         """Sets what nodes do not keep, one combination after the other, until the caller is content."""
         calls = {}  # of each node: one for every way that leads to it
         for call in recipe.calls():
-            if OPS[self.nodes[call.node].name].trials and call.node not in self.fixed:
+            if OPS[self.nodes[call.node].name].trials and call.node not in self.composer.fixed:
                 calls.setdefault(call.node, []).append(call)
-            call.fixed |= self.fixed.get(call.node, {})  # another recipe of this round may have found it
+            call.fixed |= self.composer.fixed.get(call.node, {})  # another recipe of this round may have found it
         choices = [[(node, *each) for each in self.settings_to_try(those[0])] for node, those in calls.items()]
         for combination in itertools.islice(itertools.product(*choices), MOST_TRIALS):
             for node, name, value in combination:
                 for call in calls[node]:
                     call.fixed[name] = value
-                self.fixed[node] = {name: value}
+                self.composer.fixed[node] = {name: value}
             yield
         for node in calls:
-            self.fixed.pop(node, None)
+            self.composer.fixed.pop(node, None)
 
     def settings_to_try(self, call):
         name, values = OPS[self.nodes[call.node].name].trials
@@ -292,9 +153,6 @@ class Chooser:
 
     def recorded(self, group):
         return forms.row_of(self.recorder.tensor(group.slots[0]))
-
-    def held(self, each):
-        return held_tensor(self.nodes[each.node].handle, each.edge, each.slot).detach()
 
     # ---- forms
 
@@ -319,7 +177,7 @@ class Chooser:
     def choice_of(self, group, those):
         """The first of these forms that takes fewer bytes, and gives back what readers need."""
         maker = self.grouping.root_of(group.slots[0])
-        made = f"made by {_short(self.nodes[maker[0]].name)}; " if isinstance(maker, tuple) else ""
+        made = f"made by {short_name(self.nodes[maker[0]].name)}; " if isinstance(maker, tuple) else ""
         row, reason = self.recorded(group), made + "no form of the policy takes fewer bytes"
         for form in those:
             begin = _now(row.device)
@@ -380,11 +238,6 @@ class Chooser:
         return tuple(float(setting_of(node.handle, each)) for each in needs.RANGES[node.name, slot.name])
 
 
-def _is_left_out(node, edge, name):
-    """Whether an optional tensor that an op would have saved was not given to it."""
-    return edge < 0 and hasattr(node.handle, PREFIX + name) and saved(node.handle, name) is None
-
-
 def _now(device):
     """Seconds, once the device has done what it was asked for."""
     if device.type == "cuda":
@@ -394,16 +247,3 @@ def _now(device):
 
 def _reads(group):
     return len({slot.node for slot in group.slots if slot.need != needs.SHAPE})
-
-
-def _fresh(inputs, nodes):
-    """Whether the first input is computed for this call alone: by an op, or by views of what an op computed."""
-    first = inputs[0] if inputs else None
-    while isinstance(first, Call) and OPS[nodes[first.node].name].view:
-        first = first.inputs[0]
-    return isinstance(first, Call)
-
-
-def _short(name):
-    base = name.rstrip("0123456789").removesuffix("Backward")
-    return "".join("_" + each.lower() if each.isupper() and place else each.lower() for place, each in enumerate(base))

@@ -45,7 +45,7 @@ def _given(chooser, group):
     if group.recipe is not None:
         run = functools.partial(chooser.run, exact=False)
         return forms.row_of(evaluate(
-            group.recipe.call, run, lambda source: _given(chooser, chooser.groups[source.group]), chooser.held))
+            group.recipe.call, run, lambda source: _given(chooser, chooser.groups[source.group]), chooser.composer.held))
     row = chooser.recorded(group)
     if not isinstance(group.form, forms.Narrow):
         return row
