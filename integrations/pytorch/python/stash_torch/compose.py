@@ -10,8 +10,9 @@ from .recipes import IN_PLACE, OPS
 from .step import PREFIX, held_tensor, saved, setting_of
 
 VALUES = {needs.VALUE, needs.FINE, needs.EXACT, needs.MASK}  # needs of more than signs
-MOST_OPS = {"none": 0, "cheap": 6, "all": 24}  # that one recomputation runs
-DEEPEST = {"none": 0, "cheap": 3, "all": 6}  # recomputed storages below a recomputed one
+# By what the user lets run again.
+MOST_OPS = {"cheap": 6, "all": 24, "none": 0}  # that one recomputation runs
+DEEPEST = {"cheap": 3, "all": 6, "none": 0}  # recomputed storages below a recomputed one
 
 
 class Impossible(Exception):

@@ -9,6 +9,7 @@ import torch
 
 from . import checks, library
 from .choose import Chooser
+from .compose import MOST_OPS
 from .fit import Fit, budget_bytes
 from .levels import FORMATS, formats_of
 from .measure import Measure
@@ -23,7 +24,6 @@ from .swapper import engine_of
 from .trials import Trials
 
 log = logging.getLogger("stash_torch")
-RECOMPUTE = ("cheap", "all", "none")
 MOST_PLANS = 16
 MOST_NODES = 20_000  # of a step: a program that builds graphs and never walks them does not fill memory with records
 TRIES = 4  # steps to record after a deviation
@@ -36,8 +36,8 @@ class Session(contextlib.ContextDecorator):
         modules = list(model) if isinstance(model, (list, tuple)) else [model]
         if not modules or not all(isinstance(each, torch.nn.Module) for each in modules):
             raise TypeError(f"compress: model: expected a torch.nn.Module or several, got {type(model).__name__}")
-        if recompute not in RECOMPUTE:
-            raise ValueError(f"compress: recompute: expected one of {', '.join(RECOMPUTE)}, got {recompute!r}")
+        if recompute not in MOST_OPS:
+            raise ValueError(f"compress: recompute: expected one of {', '.join(MOST_OPS)}, got {recompute!r}")
         self.models, self.policy, self.formats = modules, policy, formats_of(policy, values)
         self.budget, self.ahead, self.recompute = budget_bytes(budget), groups_ahead(swap), recompute
         self.mover, self.stays = None, ""  # why nothing moves to the host
