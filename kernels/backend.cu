@@ -3,11 +3,11 @@
 
 #include "encoders/device/backend.hpp"
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 const kernel_calls& built_kernels() noexcept {
   static constinit const kernels::device_kernels all;
   return all;
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

@@ -9,7 +9,7 @@
 namespace stash::kernels {
 
 /// Each file of kernels defines the calls that it launches for.
-class device_kernels final : public detail::device::kernel_calls {
+class device_kernels final : public encoders::device::kernel_calls {
  public:
   void count(const encoding& e, const const_tensor_view& input, encode_report* report,
              const execution_context& context) const override;
@@ -46,13 +46,13 @@ class device_kernels final : public detail::device::kernel_calls {
                      float lower, float upper, framework_rule rule,
                      const execution_context& context) const override;
   void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                       const detail::dropout_constants& constants, const dropout_key& key,
+                       const encoders::dropout_constants& constants, const dropout_key& key,
                        const execution_context& context) const override;
   void dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask, const tensor_view& dx,
-                        const detail::dropout_constants& constants,
+                        const encoders::dropout_constants& constants,
                         const execution_context& context) const override;
   void dropout_backward(const const_tensor_view& dy, const tensor_view& dx,
-                        const detail::dropout_constants& constants, const dropout_key& key,
+                        const encoders::dropout_constants& constants, const dropout_key& key,
                         const execution_context& context) const override;
   void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                         const encoded_view& index, framework_rule rule,

@@ -12,7 +12,7 @@ namespace stash::kernels {
 
 inline value_conversion conversion_of(value_format format, underflow_rule underflow) {
   value_conversion conversion{};
-  detail::with_stored_format(format, [&](auto form) {
+  encoders::with_stored_format(format, [&](auto form) {
     conversion = conversion_of<decltype(form)>(underflow == underflow_rule::keep_nonzero);
   });
   return conversion;
@@ -25,7 +25,7 @@ using code_size = std::integral_constant<unsigned, Bits>;
 /// share a kernel.
 template <class Body>
 void with_code_size(value_format format, const Body& body) {
-  detail::with_stored_format(format, [&](auto form) {
+  encoders::with_stored_format(format, [&](auto form) {
     using stored_as = decltype(form);
     body(code_size<stored_as::bits>{}, std::bool_constant<stored_as::scaled>{});
   });

@@ -5,7 +5,7 @@
 #include "cuda_memory.hpp"
 #include "encoders/device/backend.hpp"
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 constinit const kernels::cuda_memory cuda_memory;
 constinit const kernels::device_kernels cuda_kernels;
@@ -18,4 +18,4 @@ namespace {
 [[maybe_unused]] const bool registered = (register_backend(&built_in_backend), true);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

@@ -7,7 +7,7 @@
 
 namespace stash::kernels {
 
-class cuda_memory final : public detail::device::memory_calls {
+class cuda_memory final : public encoders::device::memory_calls {
  public:
   void check_available(std::string_view function) const override;
   void* allocate(std::size_t bytes, void* stream) const override;
@@ -19,11 +19,11 @@ class cuda_memory final : public detail::device::memory_calls {
   void wait_for_stream(void* stream) const override;
   void* create_stream() const override;
   void destroy_stream(void* stream) const noexcept override;
-  detail::device::event record_event(void* stream) const override;
-  bool reached(detail::device::event e) const override;
-  void wait_for_event(detail::device::event e) const override;
-  void wait_in_stream(void* stream, detail::device::event e) const override;
-  void destroy_event(detail::device::event e) const noexcept override;
+  encoders::device::event record_event(void* stream) const override;
+  bool reached(encoders::device::event e) const override;
+  void wait_for_event(encoders::device::event e) const override;
+  void wait_in_stream(void* stream, encoders::device::event e) const override;
+  void destroy_event(encoders::device::event e) const noexcept override;
 };
 
 }  // namespace stash::kernels

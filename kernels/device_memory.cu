@@ -133,7 +133,7 @@ void cuda_memory::destroy_stream(void* stream) const noexcept {
   quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
-detail::device::event cuda_memory::record_event(void* stream) const {
+encoders::device::event cuda_memory::record_event(void* stream) const {
   const outside_recordings allowed;
   cudaEvent_t e = nullptr;
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
@@ -145,7 +145,7 @@ detail::device::event cuda_memory::record_event(void* stream) const {
   return e;
 }
 
-bool cuda_memory::reached(detail::device::event e) const {
+bool cuda_memory::reached(encoders::device::event e) const {
   const outside_recordings allowed;
   const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
   if (result == cudaErrorNotReady) {
@@ -156,16 +156,16 @@ bool cuda_memory::reached(detail::device::event e) const {
   return true;
 }
 
-void cuda_memory::wait_for_event(detail::device::event e) const {
+void cuda_memory::wait_for_event(encoders::device::event e) const {
   const outside_recordings allowed;
   check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
 }
 
-void cuda_memory::wait_in_stream(void* stream, detail::device::event e) const {
+void cuda_memory::wait_in_stream(void* stream, encoders::device::event e) const {
   check_launch("event", cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(e), 0));
 }
 
-void cuda_memory::destroy_event(detail::device::event e) const noexcept {
+void cuda_memory::destroy_event(encoders::device::event e) const noexcept {
   const outside_recordings allowed;
   quietly(cudaEventDestroy(static_cast<cudaEvent_t>(e)));
 }

@@ -61,7 +61,7 @@ def plain_names(mangled):
 
 
 def plain_name(demangled):
-    name = re.sub(r"\b(void |stash::kernels::|stash::detail::|\(anonymous namespace\)::)", "", demangled)
+    name = re.sub(r"\b(void |stash::kernels::|stash::encoders::|\(anonymous namespace\)::)", "", demangled)
     name = re.sub(r"\((?:anonymous namespace)\)::", "", name)
     depth = 0
     for place, letter in enumerate(name):

@@ -25,7 +25,7 @@ void kernels::check_launch(const char* function, cudaError_t result) {
 
 namespace {
 
-namespace device = detail::device;
+namespace device = encoders::device;
 
 const kernels::cuda_memory memory_under_test;
 const device::backend without_kernels{&memory_under_test, nullptr};

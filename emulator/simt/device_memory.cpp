@@ -160,7 +160,7 @@ std::size_t blocks_in_use() {
 
 }  // namespace simt
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 namespace {
 
 /// Remembers its position in its stream, and whether somebody has waited or asked.
@@ -283,4 +283,4 @@ const backend emulator{&memory_of_emulator, &built_kernels()};
 [[maybe_unused]] const bool registered = (register_backend(&emulator), true);
 
 }  // namespace
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

@@ -20,7 +20,7 @@ namespace stash {
 namespace {
 
 using ::testing::HasSubstr;
-namespace device = detail::device;
+namespace device = encoders::device;
 
 int origin, unrelated;
 

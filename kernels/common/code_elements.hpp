@@ -226,7 +226,7 @@ STASH_DEVICE void halves_of_mx(const code_group& codes, const value_conversion& 
 /// The largest scale of which scaled_elements_of() knows. That of NaN lies above it.
 template <class Element>
 STASH_DEVICE std::uint32_t largest_plain_scale(const value_conversion& c) {
-  static_assert(detail::mx_nan_scale == 255);
+  static_assert(encoders::mx_nan_scale == 255);
   // No f32 becomes infinity.
   return sizeof(Element) == 4 ? 254 - static_cast<std::uint32_t>(c.emax) : 254;
 }

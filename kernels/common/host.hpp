@@ -37,8 +37,8 @@ inline element_type element_type_of(dtype type) {
 /// A number rounded to an element type.
 inline std::uint32_t bits_in(dtype type, float value) {
   constexpr auto to_zero = underflow_rule::to_zero;
-  if (type == dtype::f16) return detail::narrow<detail::fp16_format, to_zero>(value);
-  if (type == dtype::bf16) return detail::narrow<detail::bf16_format, to_zero>(value);
+  if (type == dtype::f16) return encoders::narrow<encoders::fp16_format, to_zero>(value);
+  if (type == dtype::bf16) return encoders::narrow<encoders::bf16_format, to_zero>(value);
   return std::bit_cast<std::uint32_t>(value);
 }
 

@@ -459,7 +459,7 @@ STASH_DEVICE float clamped(float number, float largest) {
   return std::fmin(std::fmax(number, -largest), largest);
 }
 STASH_DEVICE float half_to_float(std::uint16_t half) {
-  return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : detail::widen<detail::fp16_format>(half);
+  return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : encoders::widen<encoders::fp16_format>(half);
 }
 /// Two at once.
 STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
@@ -469,7 +469,7 @@ STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
 /// Infinity beyond the largest number.
 STASH_DEVICE std::uint16_t float_to_half(float value) {
   if (value != value) return 0x7fff;
-  const std::uint16_t code = detail::narrow<detail::fp16_format, underflow_rule::to_zero>(value);
+  const std::uint16_t code = encoders::narrow<encoders::fp16_format, underflow_rule::to_zero>(value);
   const bool beyond = !(std::fabs(value) < 65520.0F);
   return beyond ? static_cast<std::uint16_t>((code & 0x8000) | 0x7c00) : code;
 }
@@ -693,8 +693,8 @@ STASH_DEVICE void store_selected(T* to, const std::uint32_t (&values)[Words],
 STASH_DEVICE std::uint32_t floats_to_fp8(float first, float second, bool e5m2) {
   const auto code = [e5m2](float value) -> std::uint32_t {
     if (value != value) return 0x7f;
-    return e5m2 ? detail::narrow<detail::fp8_e5m2_format, underflow_rule::to_zero>(value)
-                : detail::narrow<detail::fp8_e4m3_format, underflow_rule::to_zero>(value);
+    return e5m2 ? encoders::narrow<encoders::fp8_e5m2_format, underflow_rule::to_zero>(value)
+                : encoders::narrow<encoders::fp8_e4m3_format, underflow_rule::to_zero>(value);
   };
   return code(first) | code(second) << 8;
 }
@@ -706,8 +706,8 @@ STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t halves, bool e5m2) {
 STASH_DEVICE void fp8_to_halves(std::uint32_t codes, bool e5m2, std::uint32_t* halves) {
   const auto half = [e5m2](std::uint32_t code) -> std::uint32_t {
     const auto byte = static_cast<std::uint8_t>(code);
-    return float_to_half(e5m2 ? detail::widen<detail::fp8_e5m2_format>(byte)
-                              : detail::widen<detail::fp8_e4m3_format>(byte));
+    return float_to_half(e5m2 ? encoders::widen<encoders::fp8_e5m2_format>(byte)
+                              : encoders::widen<encoders::fp8_e4m3_format>(byte));
   };
   halves[0] = half(codes) | half(codes >> 8) << 16;
   halves[1] = half(codes >> 16) | half(codes >> 24) << 16;

@@ -260,7 +260,7 @@ STASH_DEVICE std::uint8_t codes_of_group(short_codes (&parts)[scaled_group / gro
       words[p / 2 * 3 + 2] = pick_bytes(two[0], two[1], 0x5432);
     }
   }
-  if (scale.byte == detail::mx_nan_scale) {
+  if (scale.byte == encoders::mx_nan_scale) {
     STASH_UNROLL
     for (std::uint32_t& word : words)
       word = 0;
@@ -305,7 +305,7 @@ STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const e
       fp6_codes_of(values, scale, c, g.words);
     }
     // Elements without a NaN of their own are zero where the scale says it.
-    const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;
+    const std::uint32_t there = scale.byte == encoders::mx_nan_scale ? 0 : ~0U;
     g.words[0] &= there;
     g.words[1] &= there;
   } else {

@@ -44,7 +44,7 @@ constexpr value_conversion conversion_of(bool keep_nonzero) {
   value_conversion c{};
   constexpr int mantissa = Format::mantissa_bits;
   c.shift = static_cast<unsigned>(23 - mantissa);
-  const auto largest = detail::widen<Format>(static_cast<typename Format::storage>(Format::largest_finite));
+  const auto largest = encoders::widen<Format>(static_cast<typename Format::storage>(Format::largest_finite));
   c.largest_value = std::bit_cast<std::uint32_t>(largest);
   c.smallest_normal = static_cast<std::uint32_t>(127 - Format::bias + 1) << 23;
   c.code_offset = (c.smallest_normal >> c.shift) + (c.shift << 23);
@@ -63,7 +63,8 @@ constexpr value_conversion conversion_of(bool keep_nonzero) {
   c.bf16 = Format::bias == 127;
   c.e5m2 = mantissa == 2;
   c.emax = Format::scaled ? Format::emax : 0;
-  constexpr int eight_bits = mantissa == 2 ? detail::fp8_e5m2_format::bias : detail::fp8_e4m3_format::bias;
+  constexpr int eight_bits =
+      mantissa == 2 ? encoders::fp8_e5m2_format::bias : encoders::fp8_e4m3_format::bias;
   c.unit = Format::bits == 6
                ? std::bit_cast<float>(static_cast<std::uint32_t>(127 + Format::bias - eight_bits) << 23)
                : 1.0F;
@@ -221,12 +222,12 @@ struct group_scale {
 STASH_DEVICE group_scale scale_of(const group_extremes& e, const value_conversion& c) {
   // The smallest scale is the one whose byte is 0. Zero and denormals of f32 have it in any format, because
   // emax is above 0: their own exponents need not be found.
-  static_assert(detail::mx_smallest_exponent == -127);
+  static_assert(encoders::mx_smallest_exponent == -127);
   const int below = static_cast<int>(e.largest >> 23) - c.emax;
   const int byte = below > 0 ? below : 0;
   // Elements without a NaN of their own take it from the scale.
   const bool nan = c.nan == 0 && e.any_nan;
-  return {nan ? detail::mx_nan_scale : static_cast<std::uint8_t>(byte),
+  return {nan ? encoders::mx_nan_scale : static_cast<std::uint8_t>(byte),
           as_float(static_cast<std::uint32_t>(254 - byte) << 23)};
 }
 
@@ -234,7 +235,7 @@ template <unsigned Bits = 0>
 STASH_DEVICE std::uint32_t scaled_code_of(float value, const group_scale& scale, const value_conversion& c) {
   // What is lost where the product is no normal number is far below the smallest code.
   const std::uint32_t code = code_of<Bits>(value * scale.factor, value, c);
-  return Bits != 8 && scale.byte == detail::mx_nan_scale ? 0 : code;
+  return Bits != 8 && scale.byte == encoders::mx_nan_scale ? 0 : code;
 }
 /// What a scale byte stands for, which is not that of NaN.
 STASH_DEVICE float scale_factor(std::uint8_t scale) {
@@ -244,7 +245,7 @@ STASH_DEVICE float scale_factor(std::uint8_t scale) {
 template <unsigned Bits = 0>
 STASH_DEVICE float scaled_value_of(std::uint32_t code, std::uint8_t scale, const value_conversion& c) {
   const float scaled = value_of<Bits>(code, c, true, scale_factor(scale));
-  return scale == detail::mx_nan_scale ? as_float(0x7fc00000U) : scaled;
+  return scale == encoders::mx_nan_scale ? as_float(0x7fc00000U) : scaled;
 }
 
 /// The planes of a cast. `bytes` is the size of the elements' plane, a multiple of 16; scales only where the

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "elementwise/cast.hpp"
 
-#include "tiles/dispatch.hpp"
 #include "encoders/format/value_codec.hpp"
+#include "tiles/dispatch.hpp"
 
 namespace stash::kernels {
 
 device_cast device_cast_of(const encoding& e, dtype source, std::uint64_t elements, const void* data) {
-  const detail::value_codec codec{e.values, e.underflow, source};
+  const encoders::value_codec codec{e.values, e.underflow, source};
   const auto count = static_cast<std::int64_t>(elements);
   const auto pad16 = [](std::uint64_t bytes) { return (bytes + 15) / 16 * 16; };
   device_cast c{};

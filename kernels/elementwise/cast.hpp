@@ -364,7 +364,7 @@ struct cast_bits {
         bits |= (code_passes(codes.code[i], stash.conversion, nan_passes) ? 1U : 0U) << i;
     }
     // A scale keeps every value's sign, but for that of NaN.
-    if (Scaled && codes.scale == detail::mx_nan_scale) bits = nan_passes ? 0xff : 0;
+    if (Scaled && codes.scale == encoders::mx_nan_scale) bits = nan_passes ? 0xff : 0;
     return static_cast<std::uint8_t>(bits);
   }
 };

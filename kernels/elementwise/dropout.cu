@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "elementwise/dropout.hpp"
 
-#include "common/host.hpp"
 #include "backend.hpp"
+#include "common/host.hpp"
 
 namespace stash::kernels {
 
@@ -32,21 +32,21 @@ dropout_stream stream_of(const dropout_key& key, std::uint32_t threshold) {
 }  // namespace
 
 void device_kernels::dropout_forward(const const_tensor_view& x, const tensor_view& y,
-                                     const encoded_view& mask, const detail::dropout_constants& constants,
+                                     const encoded_view& mask, const encoders::dropout_constants& constants,
                                      const dropout_key& key, const execution_context& context) const {
   apply("dropout_forward", x, y, mask, constants.scale, kept_by_key{stream_of(key, constants.threshold)},
         context);
 }
 
 void device_kernels::dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask,
-                                      const tensor_view& dx, const detail::dropout_constants& constants,
+                                      const tensor_view& dx, const encoders::dropout_constants& constants,
                                       const execution_context& context) const {
   const kept_by_mask kept{static_cast<const std::uint8_t*>(mask.bytes.data)};
   apply("dropout_backward", dy, dx, {}, constants.scale, kept, context);
 }
 
 void device_kernels::dropout_backward(const const_tensor_view& dy, const tensor_view& dx,
-                                      const detail::dropout_constants& constants, const dropout_key& key,
+                                      const encoders::dropout_constants& constants, const dropout_key& key,
                                       const execution_context& context) const {
   apply("dropout_backward", dy, dx, {}, constants.scale, kept_by_key{stream_of(key, constants.threshold)},
         context);

@@ -25,8 +25,8 @@ void encode_mask(const encode_item& item, launches& to) {
     } else {
       encode_with<decltype(bits)>(
           item, to,
-          range_predicate_of(item.input.type, detail::rounded_to(item.input.type, item.how.lower),
-                             detail::rounded_to(item.input.type, item.how.upper), nan_passes));
+          range_predicate_of(item.input.type, encoders::rounded_to(item.input.type, item.how.lower),
+                             encoders::rounded_to(item.input.type, item.how.upper), nan_passes));
     }
   });
 }

@@ -78,7 +78,7 @@ STASH_DEVICE std::uint32_t load_code(const device_cast& cast, unsigned bits, std
 
 /// Whether pooled value `i`, kept as a cast, passes.
 STASH_DEVICE bool cast_passes(const pool_job& job, const encoded_argmaxes& from, std::uint64_t i) {
-  if (from.cast_scaled && from.cast.scales[i / scaled_group] == detail::mx_nan_scale) return job.nan_wins;
+  if (from.cast_scaled && from.cast.scales[i / scaled_group] == encoders::mx_nan_scale) return job.nan_wins;
   return code_passes(load_code(from.cast, from.cast_bits, i), from.cast.conversion, job.nan_wins);
 }
 

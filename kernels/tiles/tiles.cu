@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tiles/dispatch.hpp"
 #include "backend.hpp"
+#include "tiles/dispatch.hpp"
 #include "tiles/tiles_decode.hpp"
 #include "tiles/tiles_encode.hpp"
 
@@ -28,7 +28,7 @@ void encode_tiled(const encode_item& item, const workspace_view& workspace, laun
   if (to.context().canonical) {
     job.sums.words = static_cast<std::uint64_t*>(workspace.data);
     clear(to.function(), to.context(), workspace.data,
-          detail::canonical_workspace_bytes(item.input.elements()));
+          encoders::canonical_workspace_bytes(item.input.elements()));
   }
   with_tile_kind(item.how, item.input.type, [&](auto bits, auto narrow, auto columns) {
     to.add<encode_tiles_kernels<decltype(bits), narrow, columns>>(job, tile_blocks(job.dense.elements));

@@ -16,7 +16,7 @@
 namespace stash {
 namespace {
 
-using namespace detail;
+using namespace encoders;
 
 /// Up to this many elements a tensor is one thread's work: threads take whole tensors, and nobody waits for
 /// a join in between. Larger ones are cut into tiles.
@@ -116,7 +116,7 @@ std::size_t batch_workspace_bytes(std::span<const encode_item> items, const exec
     most = std::max(most, workspace_bytes(item.how, item.input.type, item.input.elements(), context));
   return most;
 } catch (...) {
-  detail::rethrow("batch_workspace_bytes");
+  encoders::rethrow("batch_workspace_bytes");
 }
 
 void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
@@ -132,7 +132,7 @@ void encode_batch(std::span<const encode_item> items, const workspace_view& work
       items, context, [](const encode_item& item) { return item.input.elements(); },
       [&](const encode_item& item, const execution_context& c) { run_encode(item, workspace, c); });
 } catch (...) {
-  detail::rethrow("encode_batch");
+  encoders::rethrow("encode_batch");
 }
 
 void decode_batch(std::span<const decode_item> items, const workspace_view& /*workspace*/,
@@ -144,7 +144,7 @@ void decode_batch(std::span<const decode_item> items, const workspace_view& /*wo
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);
 } catch (...) {
-  detail::rethrow("decode_batch");
+  encoders::rethrow("decode_batch");
 }
 
 }  // namespace stash

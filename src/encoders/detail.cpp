@@ -7,7 +7,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 bool aligned(const void* data, std::size_t alignment) {
@@ -177,4 +177,4 @@ std::pair<float, float> rounded_bounds(dtype type, float lower, float upper) {
   return in_default_rounding([&] { return std::pair(rounded_to(type, lower), rounded_to(type, upper)); });
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

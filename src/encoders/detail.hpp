@@ -18,7 +18,7 @@
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 // Planes, tables and payloads are little-endian (docs/format.md) and are accessed here as native integers.
 static_assert(std::endian::native == std::endian::little);
@@ -207,4 +207,4 @@ void write_run(const tensor_view& view, std::int64_t first, std::int64_t length,
                });
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

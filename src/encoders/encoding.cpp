@@ -18,7 +18,7 @@
 #include "encoders/public_call.hpp"
 
 namespace stash {
-namespace detail {
+namespace encoders {
 namespace {
 
 /// Checks the encoding by itself; returns its row.
@@ -240,9 +240,9 @@ void run_decode(const decode_item& item, const execution_context& context) {
   }
 }
 
-}  // namespace detail
+}  // namespace encoders
 
-using namespace detail;
+using namespace encoders;
 
 bool is_lossless(const encoding& e) noexcept {
   const kind_codec* const codec = find_codec(e.kind);
@@ -252,7 +252,7 @@ bool is_lossless(const encoding& e) noexcept {
 std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) try {
   return checked_bytes_bound("encoded_bytes_bound", "source", e, source, elements);
 } catch (...) {
-  detail::rethrow("encoded_bytes_bound");
+  encoders::rethrow("encoded_bytes_bound");
 }
 
 std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements,
@@ -265,7 +265,7 @@ std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64
   if (!codec_of(e.kind).tiled()) return bound;
   return in_default_rounding([&] { return layout_of(e, source, elements).bytes_at_density(density); });
 } catch (...) {
-  detail::rethrow("encoded_bytes_at_density");
+  encoders::rethrow("encoded_bytes_at_density");
 }
 
 std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
@@ -280,7 +280,7 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
     return measure_tiled(layout_of(e, input.type, input.elements()), input, context).bytes;
   return bytes_bound(e, input.type, input.elements());
 } catch (...) {
-  detail::rethrow("encoded_bytes_exact");
+  encoders::rethrow("encoded_bytes_exact");
 }
 
 std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
@@ -289,7 +289,7 @@ std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elemen
   if (!on_device(context) || !context.canonical || !codec_of(e.kind).tiled()) return 0;
   return canonical_workspace_bytes(elements);
 } catch (...) {
-  detail::rethrow("workspace_bytes");
+  encoders::rethrow("workspace_bytes");
 }
 
 void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
@@ -302,7 +302,7 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
   }
   run_encode(item, workspace, context);
 } catch (...) {
-  detail::rethrow("encode");
+  encoders::rethrow("encode");
 }
 
 void decode(const encoded_tensor& input, const tensor_view& output, const workspace_view& /*workspace*/,
@@ -311,7 +311,7 @@ void decode(const encoded_tensor& input, const tensor_view& output, const worksp
   check_decode("decode", item, context);
   run_decode(item, context);
 } catch (...) {
-  detail::rethrow("decode");
+  encoders::rethrow("decode");
 }
 
 void canonicalise(const encoded_tensor& input, const encoded_view& output,
@@ -345,7 +345,7 @@ void canonicalise(const encoded_tensor& input, const encoded_view& output,
   }
   pass_checksum_on(input, output, context);
 } catch (...) {
-  detail::rethrow("canonicalise");
+  encoders::rethrow("canonicalise");
 }
 
 bool verification_enabled() noexcept {

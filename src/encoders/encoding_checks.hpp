@@ -9,7 +9,7 @@
 #include "encoders/overlap_check.hpp"
 #include "stash/batch.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 std::string list_of_names();
 /// Throws error(invalid_argument) for an encoding that does not exist. Allocates nothing otherwise, as
@@ -81,4 +81,4 @@ void run_count(const encoding& e, const const_tensor_view& input, encode_report&
 void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void run_decode(const decode_item& item, const execution_context& context);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -10,7 +10,7 @@
 #include "encoders/public_call.hpp"
 
 namespace stash {
-namespace detail {
+namespace encoders {
 namespace {
 
 /// The names that make up an encoding's. Both are empty for an encoding that there is not.
@@ -56,18 +56,18 @@ void check_known(std::string_view function, const encoding& e) {
     fail(errc::invalid_argument, function, "encoding", "one of " + list_of_names(), unknown(e));
 }
 
-}  // namespace detail
+}  // namespace encoders
 
 std::string to_string(const encoding& e) try {
-  detail::check_known("to_string", e);
-  const auto [kind, format] = detail::parts_of(e);
+  encoders::check_known("to_string", e);
+  const auto [kind, format] = encoders::parts_of(e);
   return fmt::format("{}{}{}", kind, kind.empty() || format.empty() ? "" : "_", format);
 } catch (...) {
-  detail::rethrow("to_string");
+  encoders::rethrow("to_string");
 }
 
 encoding parse_encoding(std::string_view name) try {
-  using namespace detail;
+  using namespace encoders;
   encoding e;
   std::string_view rest = name;
   for (const kind_codec* const known : kind_codecs) {
@@ -90,7 +90,7 @@ encoding parse_encoding(std::string_view name) try {
   fail(errc::invalid_argument, "parse_encoding", "name", "one of " + list_of_names(),
        fmt::format("\"{}\"", shortened(name)));
 } catch (...) {
-  detail::rethrow("parse_encoding");
+  encoders::rethrow("parse_encoding");
 }
 
 }  // namespace stash

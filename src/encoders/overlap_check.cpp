@@ -7,7 +7,7 @@
 
 #include "encoders/detail.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 extent extent_of_pitched(const const_tensor_view& view) noexcept {
   const std::size_t size = size_of(view.type);
@@ -49,4 +49,4 @@ void call_memory::settle(const memory_access& p, const memory_access& before,
   fail_overlap(function_, p, "", before, in_place);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

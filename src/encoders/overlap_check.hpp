@@ -14,7 +14,7 @@
 
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Some memory: runs of `run` bytes, one every `pitch` bytes; a single run where `pitch` is 0.
 struct extent {
@@ -166,4 +166,4 @@ class call_memory {
   std::array<memory_access, most_accesses> accesses_;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -12,7 +12,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 std::string no_memory_text(std::string_view function) {
@@ -77,4 +77,4 @@ void call_in_default_arithmetic(void (*body)(void* state), void* state) {
   body(state);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

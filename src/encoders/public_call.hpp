@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Inside a catch block around all that the public function does: error(out_of_memory) in place of
 /// std::bad_alloc, and anything else as it is. There need not be any memory for it.
@@ -47,4 +47,4 @@ auto in_default_arithmetic(const Body& body) {
   return result_of<call_in_default_arithmetic>(body);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -14,30 +14,31 @@ namespace stash {
 shape::shape(std::initializer_list<std::int64_t> dims) try
     : shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {
 } catch (...) {
-  detail::rethrow("shape");
+  encoders::rethrow("shape");
 }
 
 shape::shape(std::span<const std::int64_t> dims) try {
   constexpr std::string_view function = "shape";
   if (dims.size() > max_rank) {
-    detail::fail(errc::invalid_argument, function, "dims", fmt::format("at most {} dimensions", max_rank),
-                 fmt::format("{}", dims.size()));
+    encoders::fail(errc::invalid_argument, function, "dims", fmt::format("at most {} dimensions", max_rank),
+                   fmt::format("{}", dims.size()));
   }
   std::int64_t product = 1;  // zeros count as one, so that elements() cannot overflow on its way to a zero
   for (const std::int64_t dim : dims) {
     if (dim < 0) {
-      detail::fail(errc::invalid_argument, function, "dims", "no negative dimension", fmt::format("{}", dim));
+      encoders::fail(errc::invalid_argument, function, "dims", "no negative dimension",
+                     fmt::format("{}", dim));
     }
     const std::int64_t factor = std::max<std::int64_t>(dim, 1);
-    if (factor > detail::max_elements / product) {
-      detail::fail(errc::invalid_argument, function, "dims", "at most 2^56 elements",
-                   fmt::format("{}", fmt::join(dims, " x ")));
+    if (factor > encoders::max_elements / product) {
+      encoders::fail(errc::invalid_argument, function, "dims", "at most 2^56 elements",
+                     fmt::format("{}", fmt::join(dims, " x ")));
     }
     product *= factor;
     dims_[static_cast<std::size_t>(rank_++)] = dim;
   }
 } catch (...) {
-  detail::rethrow("shape");
+  encoders::rethrow("shape");
 }
 
 }  // namespace stash

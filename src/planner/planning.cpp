@@ -109,29 +109,29 @@ planner::plan_options parsed(const planning_options& options) {
 }  // namespace
 
 std::string plan_graph(std::string_view graph_json, const planning_options& options) try {
-  return detail::in_default_arithmetic([&] {
+  return encoders::in_default_arithmetic([&] {
     const planner::plan_options o = parsed(options);
     const planner::graph g =
         naming("plan_graph", "graph_json", "text", [&] { return planner::graph_from_json(graph_json); });
     return planner::to_json(plan_of(g, o));
   });
 } catch (...) {
-  detail::rethrow("plan_graph");
+  encoders::rethrow("plan_graph");
 }
 
 std::string verify_plan(std::string_view plan_json) try {
-  return detail::in_default_arithmetic([&] {
+  return encoders::in_default_arithmetic([&] {
     std::string text;
     for (const planner::plan_finding& f : planner::validate(parse_plan("verify_plan", plan_json)))
       text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
     return text;
   });
 } catch (...) {
-  detail::rethrow("verify_plan");
+  encoders::rethrow("verify_plan");
 }
 
 std::string explain_plan(std::string_view plan_json) try {
-  return detail::in_default_arithmetic([&] {
+  return encoders::in_default_arithmetic([&] {
     const planner::plan p = parse_plan("explain_plan", plan_json);
     if (const auto findings = planner::validate(p); !findings.empty()) {
       throw error(errc::bad_format,
@@ -141,7 +141,7 @@ std::string explain_plan(std::string_view plan_json) try {
     return planner::explain(p);
   });
 } catch (...) {
-  detail::rethrow("explain_plan");
+  encoders::rethrow("explain_plan");
 }
 
 }  // namespace stash

@@ -24,13 +24,13 @@ constexpr std::size_t block_alignment = runtime::stash_access::alignment;
 /// Bytes to reserve for a capacity that the caller gave.
 std::size_t slot_bytes(const encoding& e, dtype source, std::int64_t elements, std::size_t capacity,
                        std::size_t bound) {
-  const std::size_t least = detail::bytes_needed(e, source, elements);
-  return std::max(detail::pad16(std::min(capacity, bound)), least);
+  const std::size_t least = encoders::bytes_needed(e, source, elements);
+  return std::max(encoders::pad16(std::min(capacity, bound)), least);
 }
 
 memory_resource& memory_of(const stash_options& options, const execution_context& context) {
   if (options.memory != nullptr) return *options.memory;
-  return detail::on_device(context) ? device_memory() : host_memory();
+  return encoders::on_device(context) ? device_memory() : host_memory();
 }
 
 /// Memory for a tensor; errors name it.
@@ -46,10 +46,10 @@ void* allocate_for(std::string_view name, memory_resource& memory, std::size_t b
 
 /// On a device after the work of the stream, which is waited for.
 encode_report read_report(const encode_report* report, const execution_context& context) {
-  if (!detail::on_device(context)) return *report;
+  if (!encoders::on_device(context)) return *report;
   encode_report copy;
-  detail::device::copy(&copy, report, sizeof copy, context.stream);
-  detail::device::wait_for_stream(context.stream);
+  encoders::device::copy(&copy, report, sizeof copy, context.stream);
+  encoders::device::wait_for_stream(context.stream);
   return copy;
 }
 
@@ -69,15 +69,15 @@ std::size_t counted_bytes(const encoding& e, const const_tensor_view& input, con
     void* stream;
     encode_report* report;
   } const counted(options.name, memory, context.stream);
-  detail::device::clear(counted.report, sizeof(encode_report), context.stream);
-  detail::device::kernels().count(e, input, counted.report, context);
+  encoders::device::clear(counted.report, sizeof(encode_report), context.stream);
+  encoders::device::kernels().count(e, input, counted.report, context);
   return static_cast<std::size_t>(read_report(counted.report, context).slot_bytes);
 }
 
 /// Throws what a report says went wrong.
 void check_status(std::string_view function, const std::string& name, std::uint32_t status) {
   const auto fail = [&](errc code, std::string_view expected, std::string_view got) {
-    detail::fail(code, function, name.empty() ? "stored" : shortened(name), expected, got);
+    encoders::fail(code, function, name.empty() ? "stored" : shortened(name), expected, got);
   };
   if ((status & status_corrupt) != 0) fail(errc::corrupt_data, "bytes that an encoder wrote", "damaged ones");
   if ((status & status_capacity) != 0) {
@@ -102,9 +102,9 @@ void runtime::check_restore(std::string_view function, std::string_view name, co
   const encoding_kind kind = stored.how.kind;
   const bool mask = kind == encoding_kind::sign_mask || kind == encoding_kind::range_mask;
   try {
-    detail::check_view(function, "output", output, mask ? output.type : stored.type, context.space);
-    detail::check_elements(function, "output", output, stored.elements());
-    detail::check_decode(function, {stored, output}, context);
+    encoders::check_view(function, "output", output, mask ? output.type : stored.type, context.space);
+    encoders::check_elements(function, "output", output, stored.elements());
+    encoders::check_decode(function, {stored, output}, context);
   } catch (const error& wrong) {
     if (name.empty()) throw;
     throw_named(function, name, fmt::format("{}: ", function), wrong);
@@ -119,23 +119,23 @@ stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dim
       name_(options.name),
       stream_(context.stream),
       encoded_bytes_(bytes) {
-  const bool device = detail::on_device(context);
+  const bool device = encoders::on_device(context);
   memory_resource& memory = memory_of(options, context);
   const memory_space space = memory.space();
-  if (!detail::is_known(space)) {
-    detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory",
-                 "memory of the host or of a device",
-                 fmt::format("memory space {}", static_cast<unsigned>(space)));
+  if (!encoders::is_known(space)) {
+    encoders::fail(errc::invalid_argument, "stashed_tensor", "options.memory",
+                   "memory of the host or of a device",
+                   fmt::format("memory space {}", static_cast<unsigned>(space)));
   }
   if (device != (space == memory_space::device)) {
-    detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory", "memory of the context's space",
-                 device ? "host memory" : "device memory");
+    encoders::fail(errc::invalid_argument, "stashed_tensor", "options.memory",
+                   "memory of the context's space", device ? "host memory" : "device memory");
   }
   block_ = static_cast<unsigned char*>(allocate_for(name_, memory, block_bytes(), block_alignment, stream_));
   memory_ = &memory;
   if (device) {
     try {
-      detail::device::clear(block_ + encoded_bytes_, sizeof(encode_report), stream_);
+      encoders::device::clear(block_ + encoded_bytes_, sizeof(encode_report), stream_);
     } catch (...) {
       reset();
       throw;
@@ -149,23 +149,23 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
                                const stash_options& options, const execution_context& context) try
     : stashed_tensor() {
   constexpr std::string_view function = "stashed_tensor";
-  detail::check_encode_input(function, e, input, context);
+  encoders::check_encode_input(function, e, input, context);
   execution_context unordered = context;
   unordered.canonical = false;  // needs workspace, and nobody looks at these bytes
   const std::int64_t elements = input.elements();
-  const std::size_t bound = detail::bytes_bound(e, input.type, elements);
+  const std::size_t bound = encoders::bytes_bound(e, input.type, elements);
   const auto encode_into = [&](std::size_t bytes) {
     *this = stashed_tensor(e, input.type, input.dims, bytes, options, context);
-    detail::run_encode({e, input, output()}, {}, unordered);
+    encoders::run_encode({e, input, output()}, {}, unordered);
     return bytes >= bound || (read_report(report(), context).status & status_capacity) == 0;
   };
-  if (!detail::is_tiled(e.kind)) {
+  if (!encoders::is_tiled(e.kind)) {
     encode_into(bound);
     return;
   }
   const auto count = [&] {
-    return detail::on_device(context) ? counted_bytes(e, input, options, context)
-                                      : encoded_bytes_exact(e, input, context);
+    return encoders::on_device(context) ? counted_bytes(e, input, options, context)
+                                        : encoded_bytes_exact(e, input, context);
   };
   std::size_t slot = 0;
   if (options.capacity != 0) {
@@ -180,24 +180,24 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
   }
   if (!encode_into(exact)) {
     reset();
-    detail::fail(errc::invalid_argument, function, "input", "values that stay as they are during the call",
-                 "more non-zeros than were counted");
+    encoders::fail(errc::invalid_argument, function, "input", "values that stay as they are during the call",
+                   "more non-zeros than were counted");
   }
   if (options.capacity != 0) options.events({event_kind::fallback, name_, exact, exact, -1});
 } catch (...) {
-  detail::rethrow("stashed_tensor");
+  encoders::rethrow("stashed_tensor");
 }
 
 stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const shape& dims,
                                        const stash_options& options, const execution_context& context) try {
   constexpr std::string_view function = "stashed_tensor::reserve";
-  detail::check_context(function, context);
-  const std::size_t bound = detail::checked_bytes_bound(function, "source", e, source, dims.elements());
-  const bool sized = detail::is_tiled(e.kind) && options.capacity != 0;
+  encoders::check_context(function, context);
+  const std::size_t bound = encoders::checked_bytes_bound(function, "source", e, source, dims.elements());
+  const bool sized = encoders::is_tiled(e.kind) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
   return {e, source, dims, bytes, options, context};
 } catch (...) {
-  detail::rethrow("stashed_tensor::reserve");
+  encoders::rethrow("stashed_tensor::reserve");
 }
 
 stashed_tensor::stashed_tensor(stashed_tensor&& other) noexcept
@@ -237,43 +237,45 @@ void stashed_tensor::reset() noexcept {
 
 void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const try {
   constexpr std::string_view function = "stashed_tensor::restore";
-  if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
+  if (empty())
+    encoders::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
   encoded_tensor input = stored();
   runtime::check_restore(function, name_, input, output, context);
-  if (detail::on_device(context)) return detail::run_decode({input, output}, context);
+  if (encoders::on_device(context)) return encoders::run_decode({input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();
   input.bytes.report = &own;
-  detail::run_decode({input, output}, context);
+  encoders::run_decode({input, output}, context);
   check_status(function, name_, own.status);
 } catch (...) {
-  detail::rethrow("stashed_tensor::restore");
+  encoders::rethrow("stashed_tensor::restore");
 }
 
 void stashed_tensor::check(const execution_context& context) const try {
   constexpr std::string_view function = "stashed_tensor::check";
-  detail::check_context(function, context);
+  encoders::check_context(function, context);
   if (!empty()) check_status(function, name_, read_report(report(), context).status);
 } catch (...) {
-  detail::rethrow("stashed_tensor::check");
+  encoders::rethrow("stashed_tensor::check");
 }
 
 void stashed_tensor::rewind(const execution_context& context) try {
   constexpr std::string_view function = "stashed_tensor::rewind";
-  detail::check_context(function, context);
-  if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
-  const bool device = detail::on_device(context);
+  encoders::check_context(function, context);
+  if (empty())
+    encoders::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
+  const bool device = encoders::on_device(context);
   if (device != (memory_->space() == memory_space::device)) {
-    detail::fail(errc::invalid_argument, function, "context", "one of the handle's memory",
-                 device ? "one of a device" : "one of the host");
+    encoders::fail(errc::invalid_argument, function, "context", "one of the handle's memory",
+                   device ? "one of a device" : "one of the host");
   }
   if (device) {
-    detail::device::clear(report(), sizeof(encode_report), context.stream);
+    encoders::device::clear(report(), sizeof(encode_report), context.stream);
   } else {
     *report() = {};
   }
 } catch (...) {
-  detail::rethrow("stashed_tensor::rewind");
+  encoders::rethrow("stashed_tensor::rewind");
 }
 
 std::size_t stashed_tensor::dense_bytes() const noexcept {
@@ -282,12 +284,12 @@ std::size_t stashed_tensor::dense_bytes() const noexcept {
 
 size_query stashed_tensor::size(const execution_context& context) const try {
   if (empty()) {
-    detail::fail(errc::invalid_argument, "stashed_tensor::size", "this", "a stashed tensor",
-                 "an empty handle");
+    encoders::fail(errc::invalid_argument, "stashed_tensor::size", "this", "a stashed tensor",
+                   "an empty handle");
   }
   return {stored(), context};
 } catch (...) {
-  detail::rethrow("stashed_tensor::size");
+  encoders::rethrow("stashed_tensor::size");
 }
 
 encoded_view stashed_tensor::output() noexcept {

@@ -25,7 +25,7 @@ enum class stash_fault : std::uint8_t {
   sign_lost,       ///< casts under to_zero where keep_nonzero was asked for
 };
 
-namespace detail {
+namespace encoders {
 
 inline std::size_t code_bytes(value_format f) {
   return f == value_format::fp16 ? 2 : 1;
@@ -110,7 +110,7 @@ inline std::vector<std::uint16_t> faulty_codes(stash_fault fault, const encoding
   return codes;
 }
 
-}  // namespace detail
+}  // namespace encoders
 
 /// Plants `fault` in every lossy stash that `e` encodes from now on.
 inline void plant(executor& e, stash_fault fault) {
@@ -127,8 +127,8 @@ inline void plant(executor& e, stash_fault fault) {
       if (p.buffers[b].form != planner::buffer_form::overflow) continue;
       arena.data = e.buffer_bytes(planner::buffer_id(b)).data();
     }
-    detail::rewrite(stored, detail::faulty_codes(fault, stored, {dense, dense + n}),
-                    e.buffer_bytes(st.outputs[0]), &arena);
+    encoders::rewrite(stored, encoders::faulty_codes(fault, stored, {dense, dense + n}),
+                      e.buffer_bytes(st.outputs[0]), &arena);
   };
 }
 

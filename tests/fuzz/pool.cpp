@@ -177,11 +177,11 @@ void check_positions(const pool_case& c, const outcome& backward) {
 outcome gathered_backward(const pool_case& c, const const_tensor_view& dy, const tensor_view& dx) {
   const exact_buffer codes(c.codes);
   encode_report report;
-  const detail::pool_shape s = detail::check_pool("fuzz", "dx", dx, "dy", dy, c.window);
+  const encoders::pool_shape s = encoders::check_pool("fuzz", "dx", dx, "dy", dy, c.window);
   const encoded_tensor index{
       window_index_of(c.window), dy.type, dy.dims, {codes.data(), codes.size(), nullptr, &report}};
-  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, c.window, s.taps(), dy), dx,
-                        report.status, {}, detail::backward_way::gather);
+  encoders::pool_backward(s, dy, encoders::checked_index_source("fuzz", index, c.window, s.taps(), dy), dx,
+                          report.status, {}, encoders::backward_way::gather);
   return {false, report.status};
 }
 
@@ -261,8 +261,8 @@ void run(std::span<const std::uint8_t> input) {
   }
   require(same_rows(c, plain, fast), "one gradient, and gaps between rows stay");
   if (c.which == call::index) check_positions(c, first);
-  if (c.which != call::index || detail::is_general(c.window, c.tensor(plain, c.dx))) return;
-  if (detail::loops().gather == nullptr) return;
+  if (c.which != call::index || encoders::is_general(c.window, c.tensor(plain, c.dx))) return;
+  if (encoders::loops().gather == nullptr) return;
   const exact_buffer large(c.tensor_bytes(c.dx), 0xff);
   const outcome third = gathered_backward(c, c.tensor(dy, c.dy), c.tensor(large, c.dx));
   require(first == third && same_rows(c, plain, large), "the way of large maps gives the same");

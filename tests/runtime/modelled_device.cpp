@@ -97,7 +97,7 @@ std::size_t pool_bytes() {
 
 }  // namespace modelled_device
 
-namespace detail::device {
+namespace encoders::device {
 namespace {
 
 class modelled_memory final : public memory_calls {
@@ -232,5 +232,5 @@ const backend model{&memory_of_model, &kernels_of_model};
 [[maybe_unused]] const bool registered = (register_backend(&model), true);
 
 }  // namespace
-}  // namespace detail::device
+}  // namespace encoders::device
 }  // namespace stash

@@ -20,8 +20,8 @@
 namespace stash::kernels {
 namespace {
 
-using detail::narrow;
-using detail::widen;
+using encoders::narrow;
+using encoders::widen;
 
 constexpr underflow_rule rules[] = {underflow_rule::to_zero, underflow_rule::keep_nonzero};
 
@@ -43,7 +43,7 @@ void for_each_f32(const Body& body) {
 template <class Body>
 void for_each_format(const Body& body) {
   for (const value_format_info& row : value_formats)
-    detail::with_stored_format(row.format, body);
+    encoders::with_stored_format(row.format, body);
 }
 
 template <class Format>
@@ -91,7 +91,7 @@ void check_scaled(value_format format) {
         const auto stored = static_cast<typename Elements::storage>(code);
         std::uint32_t expected = 0x7fc00000;
         if (scale != 255)
-          expected = as_bits(detail::scaled_up(widen<Elements>(stored), static_cast<int>(scale) - 127));
+          expected = as_bits(encoders::scaled_up(widen<Elements>(stored), static_cast<int>(scale) - 127));
         ASSERT_EQ(as_bits(scaled_value_of<Bits>(code, static_cast<std::uint8_t>(scale), c)), expected)
             << scale << ' ' << code;
         ASSERT_EQ(as_bits(scaled_value_of<0>(code, static_cast<std::uint8_t>(scale), c)), expected)
@@ -116,10 +116,10 @@ void check_scaled(value_format format) {
       std::uint8_t codes[2] = {};
       const std::uint8_t expected_scale =
           rule == underflow_rule::to_zero
-              ? detail::narrow_group<Elements, underflow_rule::to_zero>(both, 2, codes)
-              : detail::narrow_group<Elements, underflow_rule::keep_nonzero>(both, 2, codes);
+              ? encoders::narrow_group<Elements, underflow_rule::to_zero>(both, 2, codes)
+              : encoders::narrow_group<Elements, underflow_rule::keep_nonzero>(both, 2, codes);
       std::uint8_t unpacked[32];
-      detail::unpack_codes<Elements::bits>(codes, 2, unpacked);
+      encoders::unpack_codes<Elements::bits>(codes, 2, unpacked);
       ASSERT_EQ(found.byte, expected_scale) << std::hex << largest << ' ' << magnitude;
       for (int i = 0; i < 2; ++i) {
         ASSERT_EQ(scaled_code_of<Bits>(both[i], found, c), unpacked[i])
@@ -171,7 +171,7 @@ void expect_codes_of_elements(const float (&numbers)[group_elements], const grou
     elements.value[i] = narrow<Format, underflow_rule::to_zero>(numbers[i]);
     values[i] = widen<Format>(elements.value[i]);
   }
-  const dtype type = std::is_same_v<Format, detail::bf16_format> ? dtype::bf16 : dtype::f16;
+  const dtype type = std::is_same_v<Format, encoders::bf16_format> ? dtype::bf16 : dtype::f16;
   short_codes part[1] = {{packed(elements), {}}};
   short_codes_of<Bits>(part, element_type_of(type), scale, c);
   code_group found{};
@@ -209,8 +209,8 @@ void check_instructions(value_format format) {
         const group_scale scale{static_cast<std::uint8_t>(exponent + 127), std::ldexp(1.0F, -exponent)};
         const float values[group_elements] = {value,     value / 2, value / -4, 0,
                                               value / 8, -value,    -0.0F,      value};
-        if (value == half) expect_codes_of_elements<Bits, detail::fp16_format>(values, scale, c);
-        if (value == bfloat) expect_codes_of_elements<Bits, detail::bf16_format>(values, scale, c);
+        if (value == half) expect_codes_of_elements<Bits, encoders::fp16_format>(values, scale, c);
+        if (value == bfloat) expect_codes_of_elements<Bits, encoders::bf16_format>(values, scale, c);
       }
     }
     if (::testing::Test::HasFatalFailure()) return;
@@ -240,8 +240,8 @@ void expect_codes_of_group(const std::uint16_t (&elements)[scaled_group], dtype 
   auto* const codes = reinterpret_cast<std::uint8_t*>(expected);
   const std::uint8_t expected_scale =
       rule == underflow_rule::to_zero
-          ? detail::narrow_group<Elements, underflow_rule::to_zero>(values, scaled_group, codes)
-          : detail::narrow_group<Elements, underflow_rule::keep_nonzero>(values, scaled_group, codes);
+          ? encoders::narrow_group<Elements, underflow_rule::to_zero>(values, scaled_group, codes)
+          : encoders::narrow_group<Elements, underflow_rule::keep_nonzero>(values, scaled_group, codes);
   ASSERT_EQ(scale, expected_scale) << std::hex << elements[0] << ' ' << elements[1];
   for (unsigned w = 0; w < Bits; ++w)
     ASSERT_EQ(found[w], expected[w]) << std::hex << elements[0] << ' ' << elements[1] << ' ' << w;
@@ -275,8 +275,8 @@ TEST(device_conversions, of_groups_of_16_bits) {
   for_each_format([](auto form) {
     using elements = decltype(form);
     if constexpr (elements::scaled && elements::bits < 8) {
-      check_groups<elements, elements::bits, detail::fp16_format>(elements::format, dtype::f16);
-      check_groups<elements, elements::bits, detail::bf16_format>(elements::format, dtype::bf16);
+      check_groups<elements, elements::bits, encoders::fp16_format>(elements::format, dtype::f16);
+      check_groups<elements, elements::bits, encoders::bf16_format>(elements::format, dtype::bf16);
     }
   });
 }
@@ -301,7 +301,7 @@ void check_elements(dtype dtype) {
     const std::uint16_t found = from_f32s<std::uint16_t>(values, type).value[0];
     if (found != expected) ADD_FAILURE() << std::hex << bits << " becomes " << found << ", not " << expected;
     std::uint16_t result = 0;
-    detail::round_results(dtype, &value, 1, &result);
+    encoders::round_results(dtype, &value, 1, &result);
     if (result_from_f32<std::uint16_t>(value, type) != result) {
       ADD_FAILURE() << std::hex << bits << " as a result becomes "
                     << result_from_f32<std::uint16_t>(value, type) << ", not " << result;
@@ -310,8 +310,8 @@ void check_elements(dtype dtype) {
 }
 
 TEST(device_conversions, of_elements_of_16_bits) {
-  check_elements<detail::fp16_format>(dtype::f16);
-  check_elements<detail::bf16_format>(dtype::bf16);
+  check_elements<encoders::fp16_format>(dtype::f16);
+  check_elements<encoders::bf16_format>(dtype::bf16);
 }
 
 /// Every element next to others, at every position of a group, and every code likewise.
@@ -370,15 +370,15 @@ void check_halves_of_fp8() {
       const float value = widen<Format>(static_cast<std::uint8_t>(codes >> (8 * i)));
       if (value != value) continue;
       const auto half = static_cast<std::uint16_t>(found[i / 2] >> (16 * (i % 2)));
-      ASSERT_EQ(half, (narrow<detail::fp16_format, underflow_rule::to_zero>(value))) << std::hex << codes;
+      ASSERT_EQ(half, (narrow<encoders::fp16_format, underflow_rule::to_zero>(value))) << std::hex << codes;
       ASSERT_EQ(half, static_cast<std::uint16_t>(expected[i / 2] >> (16 * (i % 2)))) << std::hex << codes;
     }
   }
 }
 
 TEST(device_conversions, of_8_bit_codes_by_arithmetic) {
-  check_halves_of_fp8<detail::fp8_e4m3_format, false>();
-  check_halves_of_fp8<detail::fp8_e5m2_format, true>();
+  check_halves_of_fp8<encoders::fp8_e4m3_format, false>();
+  check_halves_of_fp8<encoders::fp8_e5m2_format, true>();
 }
 
 /// Every mask of a group, from every position, against one byte after the other.
@@ -413,8 +413,8 @@ void check_fp10_of_pairs(const Convert& convert) {
         pairs[i / 2] = i % 2 == 0 ? element : pairs[i / 2] | std::uint32_t{element} << 16;
         const float value = widen<Format>(element);
         expected[i] = rule == underflow_rule::to_zero
-                          ? narrow<detail::fp10_format, underflow_rule::to_zero>(value)
-                          : narrow<detail::fp10_format, underflow_rule::keep_nonzero>(value);
+                          ? narrow<encoders::fp10_format, underflow_rule::to_zero>(value)
+                          : narrow<encoders::fp10_format, underflow_rule::keep_nonzero>(value);
       }
       for (std::uint32_t& pair : pairs)
         pair = convert(pair, c);
@@ -428,8 +428,8 @@ void check_fp10_of_pairs(const Convert& convert) {
 }
 
 TEST(device_conversions, of_pairs_to_fp10) {
-  check_fp10_of_pairs<detail::fp16_format>(fp10_of_halves);
-  check_fp10_of_pairs<detail::bf16_format>(fp10_of_bfloats);
+  check_fp10_of_pairs<encoders::fp16_format>(fp10_of_halves);
+  check_fp10_of_pairs<encoders::bf16_format>(fp10_of_bfloats);
 }
 
 /// Groups of f32 as words, from all magnitudes, and scaled codes as elements.
@@ -470,7 +470,7 @@ void check_scaled_elements(value_format format, dtype dtype) {
         codes.code[i] = first + i;
         const float element = widen<Elements>(static_cast<std::uint8_t>(first + i));
         special = special || !(std::fabs(element) <= 57344.0F);
-        expected_f32[i] = detail::scaled_up(element, static_cast<int>(scale) - 127);
+        expected_f32[i] = encoders::scaled_up(element, static_cast<int>(scale) - 127);
         expected[i] = narrow<Wide, underflow_rule::to_zero>(expected_f32[i]);
       }
       if (special) continue;
@@ -486,13 +486,13 @@ void check_scaled_elements(value_format format, dtype dtype) {
 }
 
 TEST(device_conversions, of_groups) {
-  check_float_words<detail::fp8_e4m3_format>(value_format::fp8_e4m3);
-  check_float_words<detail::fp8_e5m2_format>(value_format::fp8_e5m2);
+  check_float_words<encoders::fp8_e4m3_format>(value_format::fp8_e4m3);
+  check_float_words<encoders::fp8_e5m2_format>(value_format::fp8_e5m2);
   for_each_format([](auto form) {
     using elements = decltype(form);
     if constexpr (elements::scaled) {
-      check_scaled_elements<elements, detail::fp16_format, elements::bits>(elements::format, dtype::f16);
-      check_scaled_elements<elements, detail::bf16_format, elements::bits>(elements::format, dtype::bf16);
+      check_scaled_elements<elements, encoders::fp16_format, elements::bits>(elements::format, dtype::f16);
+      check_scaled_elements<elements, encoders::bf16_format, elements::bits>(elements::format, dtype::bf16);
     }
   });
 }
@@ -520,7 +520,7 @@ void check_groups_of_fp10(dtype dtype) {
       fp10_elements_of(codes, type, cast.conversion, exact);
       for (unsigned i = 0; i < group_elements; ++i) {
         const std::uint32_t code = code_at(index * group_elements + i);
-        const float value = widen<detail::fp10_format>(static_cast<std::uint16_t>(code));
+        const float value = widen<encoders::fp10_format>(static_cast<std::uint16_t>(code));
         ASSERT_EQ(codes.code[i], code);
         ASSERT_EQ(found.value(i), (narrow<Wide, underflow_rule::to_zero>(value))) << std::hex << code;
         ASSERT_EQ(exact.value(i), as_bits(value)) << std::hex << code;
@@ -530,15 +530,15 @@ void check_groups_of_fp10(dtype dtype) {
 }
 
 TEST(device_conversions, of_groups_of_fp10) {
-  check_groups_of_fp10<detail::fp16_format>(dtype::f16);
-  check_groups_of_fp10<detail::bf16_format>(dtype::bf16);
+  check_groups_of_fp10<encoders::fp16_format>(dtype::f16);
+  check_groups_of_fp10<encoders::bf16_format>(dtype::bf16);
 }
 
 TEST(device_conversions, of_words_of_8_bit_codes) {
-  check_words<detail::fp16_format, detail::fp8_e4m3_format>(dtype::f16, value_format::fp8_e4m3);
-  check_words<detail::fp16_format, detail::fp8_e5m2_format>(dtype::f16, value_format::fp8_e5m2);
-  check_words<detail::bf16_format, detail::fp8_e4m3_format>(dtype::bf16, value_format::fp8_e4m3);
-  check_words<detail::bf16_format, detail::fp8_e5m2_format>(dtype::bf16, value_format::fp8_e5m2);
+  check_words<encoders::fp16_format, encoders::fp8_e4m3_format>(dtype::f16, value_format::fp8_e4m3);
+  check_words<encoders::fp16_format, encoders::fp8_e5m2_format>(dtype::f16, value_format::fp8_e5m2);
+  check_words<encoders::bf16_format, encoders::fp8_e4m3_format>(dtype::bf16, value_format::fp8_e4m3);
+  check_words<encoders::bf16_format, encoders::fp8_e5m2_format>(dtype::bf16, value_format::fp8_e5m2);
 }
 
 }  // namespace

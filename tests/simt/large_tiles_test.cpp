@@ -154,7 +154,7 @@ TEST_F(large_tiles, counted_sizes) {
     encode_report report{};
     report.nonzeros = counted;
     report.slot_bytes = taken;
-    detail::device::kernels().count(t.e, t.x.far(), &report, device);
+    encoders::device::kernels().count(t.e, t.x.far(), &report, device);
     EXPECT_EQ(report.nonzeros, counted + t.near_report.nonzeros);
     EXPECT_EQ(report.slot_bytes, taken + t.payload_bytes());
   }

@@ -49,7 +49,7 @@ class device_toy {
   std::uint64_t run(device_swap_engine& engine) {
     t_.result = 0;
     engine.enqueue(&caller_stream, [&](std::int32_t task) { t_.run(task); });
-    detail::device::wait_for_stream(&caller_stream);
+    encoders::device::wait_for_stream(&caller_stream);
     return t_.result;
   }
   swap_memory memory() { return t_.memory(); }

@@ -199,8 +199,8 @@ TEST_F(device_swap, blocks_are_reused_only_after_their_copies) {
 
 /// A stream of the caller in which, as far as anybody can see, nothing has happened yet.
 struct lazy_stream {
-  lazy_stream() : handle(detail::device::create_stream()) {}
-  ~lazy_stream() { detail::device::destroy_stream(handle); }
+  lazy_stream() : handle(encoders::device::create_stream()) {}
+  ~lazy_stream() { encoders::device::destroy_stream(handle); }
   lazy_stream(const lazy_stream&) = delete;
   lazy_stream& operator=(const lazy_stream&) = delete;
   execution_context context() const { return {memory_space::device, nullptr, nullptr, handle}; }
@@ -218,7 +218,7 @@ TEST_F(device_swap, a_block_that_is_still_read_is_not_reused) {
   first.reset();
   swapped second = swaps.swap_out(y.data, 4096, {}, device);
   second.wait_out(device);
-  detail::device::wait_for_stream(lazy.handle);
+  encoders::device::wait_for_stream(lazy.handle);
   EXPECT_EQ(found.get(), content);
 }
 
@@ -229,14 +229,14 @@ TEST_F(device_swap, copies_wait_for_the_work_before) {
   const lazy_stream lazy;
   bytes read(4096);
   // The source is written by work that has not happened yet.
-  detail::device::copy(x.data, content.data(), 4096, lazy.handle);
+  encoders::device::copy(x.data, content.data(), 4096, lazy.handle);
   swapped kept = swaps.swap_out(x.data, 4096, {}, lazy.context());
   // The target is read by such work.
-  detail::device::copy(read.data(), found.data, 4096, lazy.handle);
+  encoders::device::copy(read.data(), found.data, 4096, lazy.handle);
   kept.swap_in(found.data, 4096, lazy.context());
   kept.wait_in(device);
   EXPECT_EQ(found.get(), content);
-  detail::device::wait_for_stream(lazy.handle);
+  encoders::device::wait_for_stream(lazy.handle);
   EXPECT_EQ(read, old);
 }
 
@@ -265,7 +265,7 @@ TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
   EXPECT_EQ(swaps.statistics().resident_bytes, 5000U);
   mine.set(bytes(5000));
   EXPECT_EQ(out.wait_in(device), mine.data);
-  detail::device::wait_for_stream(device.stream);
+  encoders::device::wait_for_stream(device.stream);
   EXPECT_EQ(mine.get(), content);
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
@@ -284,7 +284,7 @@ TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
     if (way == 1) out.leave(third.context());
     out.swap_in(mine.data, 5000, device);
     bytes read(5000);
-    if (way != 1) detail::device::copy(read.data(), here, 5000, third.handle);
+    if (way != 1) encoders::device::copy(read.data(), here, 5000, third.handle);
     if (way == 2) out.leave(third.context());
     EXPECT_EQ(out.wait_in(other.context()), mine.data);
     EXPECT_EQ(swaps.statistics().resident_bytes, way == 1 || way == 2 ? 0U : 5000U) << way;
@@ -295,15 +295,15 @@ TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
     }
     if (way == 0) out.reset();
     // Whoever would give it back too early does it now.
-    detail::device::wait_for_stream(way == 2 ? other.handle : third.handle);
-    detail::device::wait_for_stream(third.handle);
-    detail::device::wait_for_stream(other.handle);
+    encoders::device::wait_for_stream(way == 2 ? other.handle : third.handle);
+    encoders::device::wait_for_stream(third.handle);
+    encoders::device::wait_for_stream(other.handle);
     EXPECT_EQ(mine.get(), content) << way;
     if (way != 1) {
       EXPECT_EQ(read, content) << way;
     }
     out.reset();
-    detail::device::wait_for_stream(one.handle);
+    encoders::device::wait_for_stream(one.handle);
   }
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
@@ -525,7 +525,7 @@ TEST_F(device_swap, several_threads) {
         x.set(bytes(3000));
         kept.swap_in(found.data, 3000, mine);
         kept.wait_in(mine);
-        detail::device::wait_for_stream(mine.stream);  // it may have come by way of the swapper's memory
+        encoders::device::wait_for_stream(mine.stream);  // it may have come by way of the swapper's memory
         EXPECT_EQ(found.get(), content);
       }
     });

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 #ifdef STASH_BUILT_IN_BACKEND
 // A library with kernels. Its name here keeps them in programs that link the static library, whose linker
@@ -22,4 +22,4 @@ const backend* registered_backend() noexcept {
   return registered.load(std::memory_order_acquire);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

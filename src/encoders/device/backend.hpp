@@ -10,7 +10,7 @@
 
 #include "encoders/device/device.hpp"
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 class memory_calls;
 
@@ -36,4 +36,4 @@ inline const kernel_calls& kernels() noexcept {
   return *registered_backend()->kernels;
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

@@ -13,7 +13,7 @@
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// The two numbers that a probability stands for (docs/format.md, "dropout").
 struct dropout_constants {
@@ -27,9 +27,9 @@ constexpr std::size_t canonical_workspace_bytes(std::int64_t elements) noexcept 
   return static_cast<std::size_t>((elements + of_block - 1) / of_block + 1) * 8;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 class kernel_calls {
  public:
@@ -130,4 +130,4 @@ class kernel_calls {
   ~kernel_calls() = default;
 };
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

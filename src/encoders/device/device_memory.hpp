@@ -14,7 +14,7 @@
 
 #include "encoders/device/backend.hpp"
 
-namespace stash::detail::device {
+namespace stash::encoders::device {
 
 /// A position in a stream.
 using event = void*;
@@ -106,4 +106,4 @@ inline void destroy_event(event e) noexcept {
   memory().destroy_event(e);
 }
 
-}  // namespace stash::detail::device
+}  // namespace stash::encoders::device

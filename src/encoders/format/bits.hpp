@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Packs `count` flags (bytes, each 0 or 1) into bits, bit i mod 8 of byte i div 8; the unused bits of the
 /// last byte are zero. Returns the number of ones.
@@ -50,4 +50,4 @@ inline void spread_bits(const std::uint8_t* bits, std::int64_t count, std::uint8
   }
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

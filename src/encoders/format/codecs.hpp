@@ -9,7 +9,7 @@
 #include "encoders/format/value_codec.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Leaves zeros from byte `used` to the next multiple of 16.
 void clear_padding(std::uint8_t* data, std::size_t used) noexcept;
@@ -93,4 +93,4 @@ std::uint64_t checksum_of_run(dtype type, const void* values, std::int64_t first
 std::uint64_t checksum_tiled(const tile_layout& layout, const const_encoded_view& input,
                              const execution_context& context);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

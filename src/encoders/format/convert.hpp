@@ -25,7 +25,7 @@
 #error "Stash: float has to be computed as float: on x86 compile with -mfpmath=sse"
 #endif
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// A row of value_formats as constants for the templates below.
 template <value_format Format>
@@ -167,4 +167,4 @@ constexpr float rounded_to(dtype type, float bound) noexcept {
   return bound;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -14,7 +14,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/tile_container.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// What encode_tiles() is given, for a tile: count(tile) and both(tile, payload).
 template <class Count, class Both>
@@ -265,4 +265,4 @@ void encode_tiles(const tile_layout& layout, const const_tensor_view& input, con
   placer.report();
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -12,7 +12,7 @@
 #include "stash/batch.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// What encoded bytes hold.
 enum class kind_content : std::uint8_t {
@@ -90,4 +90,4 @@ void check_underflow_rule(std::string_view function, const encoding& e);
 source_types any_type(const encoding& e, dtype source);
 source_types any_float(const encoding& e, dtype source);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -16,7 +16,7 @@
 #include "encoders/format/tile_entry.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 class look_back {
  public:
@@ -118,4 +118,4 @@ class look_back {
   alignas(64) std::atomic<std::int64_t> next_{0};
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

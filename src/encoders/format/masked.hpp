@@ -10,7 +10,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/sign.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// `value` if `flag` is 1, +0 if it is 0.
 inline float masked(float value, std::uint8_t flag) noexcept {
@@ -27,4 +27,4 @@ inline float kept_or_scaled(float value, bool kept, float slope) noexcept {
   return std::bit_cast<float>(choose(kept | is_nan(value), std::bit_cast<std::int32_t>(value), scaled));
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

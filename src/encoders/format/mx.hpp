@@ -14,7 +14,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/value_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 inline constexpr int mx_smallest_exponent = -127;
 inline constexpr std::uint8_t mx_nan_scale = 255;
@@ -236,4 +236,4 @@ template <class Body>
       });
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

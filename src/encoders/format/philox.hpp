@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-namespace stash::detail {
+namespace stash::encoders {
 
 using philox_counter = std::array<std::uint32_t, 4>;
 using philox_key = std::array<std::uint32_t, 2>;
@@ -45,4 +45,4 @@ struct philox_stream {
   }
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -4,9 +4,9 @@
 // window pass by, which their loop vectorisers do not achieve.
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
-// of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); STASH_LOOPS_ATTR,
-// what lambdas need to be compiled for that instruction set; and store_past_caches(p, v), which writes a
-// vector of floats to an address that is aligned to it.
+// of its own inside stash::encoders; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16);
+// STASH_LOOPS_ATTR, what lambdas need to be compiled for that instruction set; and store_past_caches(p, v),
+// which writes a vector of floats to an address that is aligned to it.
 
 #include <algorithm>
 #include <bit>
@@ -20,7 +20,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace STASH_LOOPS_NAMESPACE {
 namespace {
 
@@ -328,4 +328,4 @@ void gather_run(const gathered_pixels& pixels, std::int64_t channels, float* dx,
 
 }  // namespace
 }  // namespace STASH_LOOPS_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

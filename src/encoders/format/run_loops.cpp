@@ -15,7 +15,7 @@
 #include "encoders/format/sign.hpp"
 #include "encoders/format/value_codec.hpp"
 
-namespace stash::detail::general {
+namespace stash::encoders::general {
 namespace {
 
 template <class V>
@@ -24,7 +24,7 @@ void store_past_caches(float* p, V v) noexcept {
 }
 
 }  // namespace
-}  // namespace stash::detail::general
+}  // namespace stash::encoders::general
 
 #define STASH_LOOPS_NAMESPACE general
 #define STASH_LOOPS_LANES 4
@@ -32,7 +32,7 @@ void store_past_caches(float* p, V v) noexcept {
 #include "encoders/format/pool_vector-inl.hpp"
 #include "encoders/format/value_loops-inl.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 bool nonzero(float value) noexcept {
@@ -409,4 +409,4 @@ const run_loops scalar_loops = {
     .list_taps = nullptr,
     .gather = nullptr};
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

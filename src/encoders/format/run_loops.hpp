@@ -12,7 +12,7 @@
 #include "stash/encoding.hpp"
 #include "stash/execution.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Most values in one run.
 inline constexpr std::int64_t run_elements = tile_elements;
@@ -257,4 +257,4 @@ inline void finish_streams(destination where) noexcept {
 /// Throws error(invalid_argument) if STASH_CPU_TARGET names no target and none was set since.
 void check_cpu_target(std::string_view function);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

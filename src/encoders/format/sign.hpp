@@ -10,7 +10,7 @@
 #include "encoders/format/convert.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 constexpr bool is_nan(float value) noexcept {
   return (std::bit_cast<std::int32_t>(value) & f32_magnitude_mask) > f32_infinity;
@@ -47,4 +47,4 @@ void fill_flags(const T* __restrict values, std::int64_t count, std::uint8_t* __
     flags[i] = test(values[i]) ? 1 : 0;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -12,7 +12,7 @@
 #include "encoders/format/bits.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 constexpr int tap_bits(std::int64_t taps) noexcept {
   return taps <= 4 ? 2 : taps <= 16 ? 4 : 8;
@@ -102,4 +102,4 @@ inline void clear_tail(std::uint8_t* plane, std::int64_t elements, int bits) noe
   std::memset(plane + plane_bytes(elements, bits) - 16, 0, 16);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

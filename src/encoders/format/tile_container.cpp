@@ -7,7 +7,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 /// The part of a buffer that payloads can use.
@@ -216,4 +216,4 @@ tile_contents count_tile(const tile_layout& layout, const const_encoded_view& in
   return layout.columns ? count_csr_tile(layout, input, tile) : count_bitmap_tile(layout, input, tile);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

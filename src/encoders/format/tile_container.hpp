@@ -12,7 +12,7 @@
 #include "encoders/format/tile_entry.hpp"
 #include "encoders/format/value_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Sizes of one encoded tensor.
 struct tile_layout {
@@ -130,4 +130,4 @@ tile_contents decode_presence(const tile_layout& layout, const const_encoded_vie
 tile_contents count_tile(const tile_layout& layout, const const_encoded_view& input,
                          std::int64_t tile) noexcept;
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Bits 31..30 of an entry; bits 29..0 are an offset in units of 16 bytes.
 enum class tile_location : std::uint32_t { slot = 0, arena = 1, host = 2, never_stored = 3 };
@@ -24,4 +24,4 @@ constexpr std::uint64_t offset_of(std::uint32_t entry) noexcept {
   return std::uint64_t{entry & entry_offset_mask} * 16;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

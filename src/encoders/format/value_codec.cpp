@@ -6,7 +6,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void value_codec::store(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
                         destination to) const noexcept {
@@ -38,4 +38,4 @@ void value_codec::load(const std::uint8_t* scales, const std::uint8_t* elements,
   }
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -6,7 +6,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 constexpr bool is_mx(value_format format) noexcept {
   return has_row(format) && info_of(format)->scaled;
@@ -60,4 +60,4 @@ struct value_codec {
             destination to = destination::caches) const noexcept;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

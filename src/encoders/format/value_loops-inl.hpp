@@ -15,7 +15,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/value_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace STASH_LOOPS_NAMESPACE {
 namespace {
 
@@ -163,4 +163,4 @@ void narrow_values_exactly(const float* values, std::int64_t count, dtype type, 
 
 }  // namespace
 }  // namespace STASH_LOOPS_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -6,7 +6,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 void narrow_run(dtype type, rounding how, const float* from, std::int64_t count, std::uint16_t* to) noexcept {
@@ -69,4 +69,4 @@ void write_values(const tensor_view& view, std::int64_t first, std::int64_t leng
   write_run(view, first, length, target);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -7,7 +7,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 constexpr bool is_float(dtype type) noexcept {
   return type == dtype::f32 || type == dtype::f16 || type == dtype::bf16;
@@ -88,4 +88,4 @@ class value_output {
   bool fetches_;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -4,7 +4,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
                    const execution_context& context) {
@@ -85,4 +85,4 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
   return contents;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

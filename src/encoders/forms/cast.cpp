@@ -5,7 +5,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 /// Where the parts of a run lie. Without scales `scales` means nothing.
@@ -112,4 +112,4 @@ constinit const kind_codec cast_codec{.kind = encoding_kind::cast,
                                       .encode = write_cast,
                                       .decode = read_cast};
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -2,7 +2,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/format/codecs.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 std::uint64_t mix(std::uint64_t bits, std::uint64_t index) noexcept {
@@ -51,4 +51,4 @@ std::uint64_t checksum_of_run(dtype type, const void* values, std::int64_t first
   return part(static_cast<const std::uint32_t*>(values), first, length);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

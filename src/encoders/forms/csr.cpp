@@ -17,7 +17,7 @@
 #include "encoders/overlap_check.hpp"
 #include "encoders/public_call.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 constexpr std::int64_t rows_per_tile = tile_elements / csr_row_elements;
@@ -205,7 +205,7 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
   return contents;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders
 
 namespace stash {
 
@@ -213,7 +213,7 @@ namespace {
 
 /// Entries past the last element are not written.
 void check_export_overlap(std::string_view function, const encoded_tensor& input, const csr32_view& output) {
-  using namespace detail;
+  using namespace encoders;
   const std::int64_t elements = input.elements();
   const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(output.capacity, 0, elements));
   const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
@@ -227,9 +227,9 @@ void check_export_overlap(std::string_view function, const encoded_tensor& input
 
 /// How many entries the row ends tell; fails if they fall, or if there is no memory for so many. How many lie
 /// before each tile is known only from the row ends, so they are looked at first.
-std::int64_t counted_entries(std::string_view function, const detail::tile_layout& layout,
+std::int64_t counted_entries(std::string_view function, const encoders::tile_layout& layout,
                              const const_encoded_view& input, const csr32_view& output) {
-  using namespace detail;
+  using namespace encoders;
   std::int64_t total = 0;
   for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
     const tile_contents contents = count_csr_tile(layout, input, tile);
@@ -252,9 +252,9 @@ std::int64_t counted_entries(std::string_view function, const detail::tile_layou
 }
 
 /// Row offsets, columns and values of one tile, which has so many entries before it; returns its own.
-std::int64_t export_tile(const detail::tile_layout& layout, const const_encoded_view& input,
+std::int64_t export_tile(const encoders::tile_layout& layout, const const_encoded_view& input,
                          std::int64_t tile, std::int64_t before, const csr32_view& output) {
-  using namespace detail;
+  using namespace encoders;
   alignas(run_alignment) float values[tile_elements];
   std::uint8_t present[tile_elements / 8];
   const tile_rows rows = read_rows(layout, input, tile);
@@ -291,7 +291,7 @@ std::int64_t export_tile(const detail::tile_layout& layout, const const_encoded_
 
 std::int64_t csr_export32(const encoded_tensor& tensor, const csr32_view& output,
                           const execution_context& context) try {
-  using namespace detail;
+  using namespace encoders;
   constexpr std::string_view function = "csr_export32";
   check_context(function, context);
   const encoding& e = tensor.how;
@@ -329,7 +329,7 @@ std::int64_t csr_export32(const encoded_tensor& tensor, const csr32_view& output
   });
   return total;
 } catch (...) {
-  detail::rethrow("csr_export32");
+  encoders::rethrow("csr_export32");
 }
 
 }  // namespace stash

@@ -6,7 +6,7 @@
 #include "encoders/format/kind_codec.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void clear_padding(std::uint8_t* data, std::size_t used) noexcept {
   std::memset(data + used, 0, pad16(used) - used);
@@ -26,4 +26,4 @@ source_types any_float(const encoding&, dtype source) {
   return {is_float(source), "f32, f16 or bf16"};
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -9,7 +9,7 @@
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context) {
@@ -165,4 +165,4 @@ constinit const kind_codec range_mask_codec{.kind = encoding_kind::range_mask,
                                             .encode = write_ranges,
                                             .decode = read_mask};
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

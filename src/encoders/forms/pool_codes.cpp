@@ -6,7 +6,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/format/kind_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 template <int Most>
@@ -48,4 +48,4 @@ constinit const kind_codec window_index_codec =
 constinit const kind_codec relu_pool_codec =
     pool_codec(encoding_kind::relu_pool, "relu_pool", check_taps<15>, code_bytes);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

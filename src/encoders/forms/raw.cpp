@@ -3,7 +3,7 @@
 #include "encoders/format/codecs.hpp"
 #include "encoders/format/kind_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 // Rows are copied as bytes, so one form serves every element type.
@@ -90,4 +90,4 @@ constinit const kind_codec shape_only_codec{.kind = encoding_kind::shape_only,
                                             .encode = nullptr,
                                             .decode = nullptr};
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

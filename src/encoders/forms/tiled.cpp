@@ -6,7 +6,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void encode_tiled(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
                   const execution_context& context) {
@@ -142,4 +142,4 @@ constexpr kind_codec tiled_codec(encoding_kind kind, std::string_view name) {
 constinit const kind_codec bitmap_codec = tiled_codec(encoding_kind::bitmap, "bitmap");
 constinit const kind_codec csr_codec = tiled_codec(encoding_kind::csr, "csr");
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -18,7 +18,7 @@
 namespace stash {
 namespace {
 
-using namespace detail;
+using namespace encoders;
 
 dropout_constants checked_constants(std::string_view function, float probability) {
   if (is_below(probability, 0) || !is_below(probability, 1)) {
@@ -100,7 +100,7 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
     return bits;
   });
 } catch (...) {
-  detail::rethrow("dropout_forward");
+  encoders::rethrow("dropout_forward");
 }
 
 void dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask, const tensor_view& dx,
@@ -121,7 +121,7 @@ void dropout_backward(const const_tensor_view& dy, const encoded_tensor& mask, c
   apply(dy, dx, constants.scale, context, fetched_by::output,
         [&](const dropout_run& run, std::uint8_t*) { return plane + run.first / 8; });
 } catch (...) {
-  detail::rethrow("dropout_backward");
+  encoders::rethrow("dropout_backward");
 }
 
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
@@ -137,7 +137,7 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
           return buffer;
         });
 } catch (...) {
-  detail::rethrow("dropout_backward");
+  encoders::rethrow("dropout_backward");
 }
 
 }  // namespace stash

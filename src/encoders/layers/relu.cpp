@@ -19,7 +19,7 @@
 namespace stash {
 namespace {
 
-using namespace detail;
+using namespace encoders;
 
 /// Of a checked view of so many elements.
 extent extent_of_checked(const const_tensor_view& view, std::int64_t elements) noexcept {
@@ -151,7 +151,7 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
         }
       });
 } catch (...) {
-  detail::rethrow("relu_forward");
+  encoders::rethrow("relu_forward");
 }
 
 void relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
@@ -170,7 +170,7 @@ void relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, con
       },
       loops().keep);
 } catch (...) {
-  detail::rethrow("relu_backward");
+  encoders::rethrow("relu_backward");
 }
 
 void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
@@ -184,7 +184,7 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
                                    std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
            loops().keep);
 } catch (...) {
-  detail::rethrow("relu_backward");
+  encoders::rethrow("relu_backward");
 }
 
 void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
@@ -203,7 +203,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
         fast.scale_with_bits(values, length, slope, target, bits, where);
       });
 } catch (...) {
-  detail::rethrow("leaky_relu_forward");
+  encoders::rethrow("leaky_relu_forward");
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
@@ -223,7 +223,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoded_tensor& stas
       [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
               destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
 } catch (...) {
-  detail::rethrow("leaky_relu_backward");
+  encoders::rethrow("leaky_relu_backward");
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -240,7 +240,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
            [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
                    destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
 } catch (...) {
-  detail::rethrow("leaky_relu_backward");
+  encoders::rethrow("leaky_relu_backward");
 }
 
 void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
@@ -262,7 +262,7 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
         fast.clip(values, length, lower, upper, target, where);
       });
 } catch (...) {
-  detail::rethrow("clip_forward");
+  encoders::rethrow("clip_forward");
 }
 
 void clip_backward(const const_tensor_view& dy, const encoded_tensor& stash, const tensor_view& dx,
@@ -283,7 +283,7 @@ void clip_backward(const const_tensor_view& dy, const encoded_tensor& stash, con
       },
       loops().keep);
 } catch (...) {
-  detail::rethrow("clip_backward");
+  encoders::rethrow("clip_backward");
 }
 
 void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -301,7 +301,7 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
                          }),
            loops().keep);
 } catch (...) {
-  detail::rethrow("clip_backward");
+  encoders::rethrow("clip_backward");
 }
 
 }  // namespace stash

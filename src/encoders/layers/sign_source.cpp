@@ -12,11 +12,11 @@
 #include "encoders/format/sign.hpp"
 #include "encoders/format/values.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 tile_layout layout_of(const checked_stash& s) noexcept {
-  return detail::layout_of(s.tensor.how, s.tensor.type, s.elements);
+  return encoders::layout_of(s.tensor.how, s.tensor.type, s.elements);
 }
 
 checked_stash check_stash(std::string_view function, std::string_view argument, const encoded_tensor& stash,
@@ -149,4 +149,4 @@ const std::uint8_t* read_range_bits(const checked_stash& s, float lower, float u
   return buffer;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -10,7 +10,7 @@
 #include "encoders/overlap_check.hpp"
 #include "stash/encoding.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// A stash of a map that has been checked: what every tile would find out again. The tensor outlives it.
 struct checked_stash {
@@ -45,4 +45,4 @@ const std::uint8_t* read_pass_bits(const checked_stash& source, std::int64_t til
 const std::uint8_t* read_range_bits(const checked_stash& source, float lower, float upper, std::int64_t tile,
                                     std::int64_t length, std::uint8_t* buffer);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

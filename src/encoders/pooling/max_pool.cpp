@@ -8,7 +8,7 @@
 
 namespace stash {
 
-using namespace detail;
+using namespace encoders;
 
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                       const encoded_view& index, framework_rule rule, const execution_context& context) try {
@@ -36,7 +36,7 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   }
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
 } catch (...) {
-  detail::rethrow("max_pool_forward");
+  encoders::rethrow("max_pool_forward");
 }
 
 void max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index, const tensor_view& dx,
@@ -64,7 +64,7 @@ void max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
   const index_source source = checked_source(s.taps());
   pool_backward(s, dy, source, dx, index.bytes.report->status, context);
 } catch (...) {
-  detail::rethrow("max_pool_backward");
+  encoders::rethrow("max_pool_backward");
 }
 
 void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -91,7 +91,7 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   check_x(s.taps());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 } catch (...) {
-  detail::rethrow("max_pool_backward");
+  encoders::rethrow("max_pool_backward");
 }
 
 }  // namespace stash

@@ -10,7 +10,7 @@
 #include "encoders/pooling/pool_gather.hpp"
 #include "encoders/pooling/pool_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// Writes +0 to those pixels of row `iy` of one sample that no window reaches.
 inline void clear_unreached(const pool_shape& s, std::int64_t iy, float* row,
@@ -146,4 +146,4 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   pool_backward(s, dy, source, dx, status, context, backward_way_of(s, dx, context));
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

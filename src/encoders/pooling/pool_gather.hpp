@@ -13,7 +13,7 @@
 
 #include "encoders/pooling/pool_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// The windows of a part of the columns and channels, in the pooled rows that one row of dx needs.
 class pooled_rows {
@@ -204,4 +204,4 @@ class gathered_gradient {
   pooled_rows windows_;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 /// True if windows [0, axis.out), none of which starts past x, have a tap in x each.
@@ -282,4 +282,4 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
   });
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

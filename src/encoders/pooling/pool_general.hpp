@@ -12,7 +12,7 @@
 #include "encoders/format/values.hpp"
 #include "encoders/pooling/pool_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 struct general_axis {
   std::int64_t in = 1, out = 1;
@@ -128,4 +128,4 @@ class general_search_source {
   bool relu_;
 };
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

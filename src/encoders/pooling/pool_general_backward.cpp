@@ -3,7 +3,7 @@
 
 #include <limits>
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 constexpr std::int64_t parts(std::int64_t whole, std::int64_t part) noexcept {
@@ -207,4 +207,4 @@ void block_sums::write(const tensor_view& dx) const noexcept {
   }
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -10,7 +10,7 @@
 
 #include "encoders/pooling/pool_general.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// A box of dx. Along a row, position + padding = step * phases + phase, and a block has whole steps.
 struct gradient_block {
@@ -118,4 +118,4 @@ void general_pool_backward(const general_shape& s, const const_tensor_view& dy, 
   });
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -18,7 +18,7 @@
 #include "encoders/format/values.hpp"
 #include "encoders/pooling/pool_shape.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 inline window_taps clipped_window(const pool_shape& s, std::int64_t oy, std::int64_t ox,
                                   std::int64_t pitch) noexcept {
@@ -375,4 +375,4 @@ inline bool any_wrong(const pool_shape& s, const pooled_run& run, const run_taps
   return false;
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

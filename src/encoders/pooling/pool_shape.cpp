@@ -5,7 +5,7 @@
 
 #include "encoders/format/tap_planes.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 void check_rank(std::string_view function, std::string_view argument, const const_tensor_view& view) {
@@ -76,4 +76,4 @@ int checked_index_bits(std::string_view function, std::int64_t taps) {
   return tap_bits(taps);
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

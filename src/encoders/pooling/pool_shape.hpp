@@ -10,7 +10,7 @@
 #include "encoders/detail.hpp"
 #include "stash/pool.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 /// One axis (height or width) of a pooling layer.
 struct pool_axis {
@@ -55,4 +55,4 @@ void check_same_shape(std::string_view function, std::string_view name, const co
 /// Bits per pooled value of window_index. Throws error(unsupported) above 256 taps.
 int checked_index_bits(std::string_view function, std::int64_t taps);
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -12,7 +12,7 @@
 namespace stash {
 namespace {
 
-using namespace detail;
+using namespace encoders;
 
 constexpr std::string_view backward_name = "relu_max_pool_backward";
 
@@ -170,7 +170,7 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(elements, planes.index_bits));
 } catch (...) {
-  detail::rethrow("relu_max_pool_forward");
+  encoders::rethrow("relu_max_pool_forward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& code, const tensor_view& dx,
@@ -185,7 +185,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& c
     backward(code_source(code.bytes, layout), code.bytes.report->status);
   });
 } catch (...) {
-  detail::rethrow("relu_max_pool_backward");
+  encoders::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index, const encoded_tensor& y,
@@ -204,7 +204,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& i
     backward(stash_source(argmaxes, signs), index.bytes.report->status);
   });
 } catch (...) {
-  detail::rethrow("relu_max_pool_backward");
+  encoders::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& index,
@@ -225,7 +225,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const encoded_tensor& i
     backward(dense_source(argmaxes, y, rule), index.bytes.report->status);
   });
 } catch (...) {
-  detail::rethrow("relu_max_pool_backward");
+  encoders::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -241,7 +241,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
     backward(search_in(s, x, rule), never_set);
   });
 } catch (...) {
-  detail::rethrow("relu_max_pool_backward");
+  encoders::rethrow("relu_max_pool_backward");
 }
 
 }  // namespace stash

@@ -14,7 +14,7 @@
 namespace stash {
 namespace {
 
-using namespace detail;
+using namespace encoders;
 
 /// A number from 1 to 2^56 that is divided by, without a division where that and the dividend are small.
 class fixed_divisor {
@@ -227,7 +227,7 @@ void encode_window_index(const std::int64_t* flat, const shape& y, const shape& 
   });
   add(index.report->slot_bytes, plane_bytes(elements, bits));
 } catch (...) {
-  detail::rethrow("encode_window_index");
+  encoders::rethrow("encode_window_index");
 }
 
 void decode_window_index(const encoded_tensor& index, const shape& x, const pool_window& window,
@@ -255,7 +255,7 @@ void decode_window_index(const encoded_tensor& index, const shape& x, const pool
     if (wrong) or_bits(index.bytes.report->status, status_corrupt);
   });
 } catch (...) {
-  detail::rethrow("decode_window_index");
+  encoders::rethrow("decode_window_index");
 }
 
 }  // namespace stash

@@ -15,7 +15,7 @@
 #include "encoders/simd/simd_loops.hpp"
 
 namespace stash {
-namespace detail {
+namespace encoders {
 namespace {
 
 constexpr std::string_view scalar_name = "scalar";
@@ -88,37 +88,37 @@ void check_cpu_target(std::string_view function) {
        fmt::format("\"{}\"", shortened(first().unknown)));
 }
 
-}  // namespace detail
+}  // namespace encoders
 
 std::vector<std::string> cpu_targets() try {
   std::vector<std::string> names;
-  for (const detail::simd_target& target : detail::simd_targets())
-    names.push_back(detail::lower_case(target.name));
-  names.emplace_back(detail::scalar_name);
+  for (const encoders::simd_target& target : encoders::simd_targets())
+    names.push_back(encoders::lower_case(target.name));
+  names.emplace_back(encoders::scalar_name);
   return names;
 } catch (...) {
-  detail::rethrow("cpu_targets");
+  encoders::rethrow("cpu_targets");
 }
 
 std::string cpu_target() try {
-  detail::check_cpu_target("cpu_target");
-  for (const detail::simd_target& target : detail::simd_targets()) {
-    if (target.version == &detail::loops()) return detail::lower_case(target.name);
+  encoders::check_cpu_target("cpu_target");
+  for (const encoders::simd_target& target : encoders::simd_targets()) {
+    if (target.version == &encoders::loops()) return encoders::lower_case(target.name);
   }
-  return std::string(detail::scalar_name);
+  return std::string(encoders::scalar_name);
 } catch (...) {
-  detail::rethrow("cpu_target");
+  encoders::rethrow("cpu_target");
 }
 
 void set_cpu_target(std::string_view name) try {
-  const detail::run_loops* version = detail::find(name);
+  const encoders::run_loops* version = encoders::find(name);
   if (version == nullptr) {
-    detail::fail(errc::invalid_argument, "set_cpu_target", "name", "one of " + detail::list_of_targets(),
-                 fmt::format("\"{}\"", shortened(name)));
+    encoders::fail(errc::invalid_argument, "set_cpu_target", "name", "one of " + encoders::list_of_targets(),
+                   fmt::format("\"{}\"", shortened(name)));
   }
-  detail::chosen().store(version, std::memory_order_release);
+  encoders::chosen().store(version, std::memory_order_release);
 } catch (...) {
-  detail::rethrow("set_cpu_target");
+  encoders::rethrow("set_cpu_target");
 }
 
 }  // namespace stash

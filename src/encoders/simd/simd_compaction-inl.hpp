@@ -13,7 +13,7 @@
 #include "encoders/format/masked.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -368,4 +368,4 @@ void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t*
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

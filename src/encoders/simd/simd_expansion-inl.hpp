@@ -10,7 +10,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -103,4 +103,4 @@ bool expand_stored(const std::uint8_t*, value_format, const std::uint8_t*, std::
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

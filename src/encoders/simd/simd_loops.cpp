@@ -45,7 +45,7 @@ HWY_BEFORE_NAMESPACE();
 #define STASH_LOOPS_LANES 4
 #endif
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -60,7 +60,7 @@ HWY_INLINE void store_past_caches(float* p, V v) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders
 
 #include "encoders/format/pool_vector-inl.hpp"
 #include "encoders/format/value_loops-inl.hpp"
@@ -86,7 +86,7 @@ HWY_INLINE void store_past_caches(float* p, V v) {
 
 #include "encoders/simd/simd_mx-inl.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -146,7 +146,7 @@ const run_loops& loops_of_target() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders
 
 HWY_AFTER_NAMESPACE();
 
@@ -154,7 +154,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace stash::detail {
+namespace stash::encoders {
 
 void finish_streams() noexcept {
   hwy::FlushStream();
@@ -203,6 +203,6 @@ std::span<const simd_target> simd_targets() noexcept {
   return {known_targets.targets.data(), known_targets.count};
 }
 
-}  // namespace stash::detail
+}  // namespace stash::encoders
 
 #endif

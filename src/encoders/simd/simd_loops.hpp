@@ -7,7 +7,7 @@
 
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 
 struct simd_target {
   const char* name = nullptr;  ///< Highway's, e.g. "AVX2"
@@ -17,4 +17,4 @@ struct simd_target {
 /// Best first; empty where none runs. Never allocates.
 std::span<const simd_target> simd_targets() noexcept;
 
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -14,7 +14,7 @@
 #include "encoders/format/run_loops.hpp"
 #include "encoders/format/sign.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -349,4 +349,4 @@ nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t*
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

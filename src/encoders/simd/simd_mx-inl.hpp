@@ -15,7 +15,7 @@
 #include "encoders/format/mx.hpp"
 #include "encoders/format/value_codec.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -378,4 +378,4 @@ void widen_mx_fast(const std::uint8_t* scales, const std::uint8_t* elements, std
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -9,7 +9,7 @@
 
 #include "encoders/format/mx.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -142,4 +142,4 @@ struct group_packing<6> {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

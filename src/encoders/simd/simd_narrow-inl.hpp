@@ -7,7 +7,7 @@
 
 #include "encoders/format/convert.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -173,4 +173,4 @@ void narrow_fast(const float* values, std::int64_t count, value_format format, u
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -11,7 +11,7 @@
 #include "encoders/format/philox.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -231,4 +231,4 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -9,7 +9,7 @@
 
 #include "encoders/format/convert.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -269,4 +269,4 @@ HWY_INLINE lane_vector largest_magnitudes(const float* from) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -10,7 +10,7 @@
 #include "encoders/format/convert.hpp"
 #include "encoders/format/run_loops.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -224,4 +224,4 @@ bool bit_at(const std::uint8_t* bits, std::int64_t i) {
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

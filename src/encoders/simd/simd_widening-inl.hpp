@@ -10,7 +10,7 @@
 
 #include "encoders/format/convert.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -415,4 +415,4 @@ void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format for
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

@@ -9,7 +9,7 @@
 
 #include "encoders/format/convert.hpp"
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -262,4 +262,4 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace stash::detail
+}  // namespace stash::encoders

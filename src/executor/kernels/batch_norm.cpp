@@ -58,19 +58,19 @@ void batch_norm_apply(const const_tensor_view& x, const tensor_view& y,
   const std::int64_t group = std::max<std::int64_t>(1, most / channels);
   const std::int64_t grain = std::max<std::int64_t>(1, loop_grain / channels);
   parallel_ranges(context, x.elements() / channels, grain, [&](std::int64_t begin, std::int64_t end) {
-    std::uint8_t buffer[most + detail::plane_slack];
+    std::uint8_t buffer[most + encoders::plane_slack];
     for (std::int64_t first = begin; first < end; first += group) {
       const std::int64_t rows = std::min(group, end - first);
       for (std::int64_t c0 = 0; c0 < channels; c0 += most) {
         const std::int64_t length = std::min(most, channels - c0);
-        const std::uint8_t* keep = detail::unpack_flags(bits, first * channels + c0, rows * length, buffer);
+        const std::uint8_t* keep = encoders::unpack_flags(bits, first * channels + c0, rows * length, buffer);
         for (std::int64_t r = 0; r < rows; ++r, keep += length) {
           const float* from = x.as<float>() + (first + r) * x.pitch();
           float* to = y.as<float>() + (first + r) * y.pitch();
 #pragma omp simd
           for (std::int64_t i = 0; i < length; ++i) {
             const std::int64_t c = c0 + i;
-            to[c] = detail::masked(
+            to[c] = encoders::masked(
                 batch_norm_value(from[c], p.scale[c], p.shift[c], p.mean[c], p.inverse_deviation[c]),
                 keep[i]);
           }

@@ -149,7 +149,7 @@ void batch_norm_backward_kernel::gate_again(const const_tensor_view& x, const te
                         const float value =
                             batch_norm_value(values[c], scale[c], shift[c], mean[c], inverse[c]);
                         const bool passes = NanPasses ? !(value <= 0.0F) : value > 0.0F;
-                        to[c] = detail::masked(from[c], passes ? 1 : 0);
+                        to[c] = encoders::masked(from[c], passes ? 1 : 0);
                       }
                     }
                   });

@@ -17,7 +17,7 @@
 
 namespace stash::runtime {
 
-namespace device = detail::device;
+namespace device = encoders::device;
 
 /// Memory of a resource, aligned as blocks of stashed tensors are. Empty if `data` is null.
 struct kept_block {

@@ -34,22 +34,22 @@ class new_memory final : public memory_resource {
 
 class device_resource final : public memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t /*alignment*/, void* stream) override {
-    return detail::device::allocate(bytes, stream);
+    return encoders::device::allocate(bytes, stream);
   }
   void do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/,
                      void* stream) noexcept override {
-    detail::device::deallocate(data, stream);
+    encoders::device::deallocate(data, stream);
   }
   memory_space do_space() const noexcept override { return memory_space::device; }
 };
 
 class pinned_resource final : public memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t /*alignment*/, void* /*stream*/) override {
-    return detail::device::allocate_pinned(bytes);
+    return encoders::device::allocate_pinned(bytes);
   }
   void do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/,
                      void* /*stream*/) noexcept override {
-    detail::device::deallocate_pinned(data);
+    encoders::device::deallocate_pinned(data);
   }
   memory_space do_space() const noexcept override { return memory_space::pinned_host; }
 };
@@ -95,7 +95,7 @@ void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* 
   }
   return data;
 } catch (...) {
-  detail::rethrow("memory_resource::allocate");
+  encoders::rethrow("memory_resource::allocate");
 }
 
 void memory_resource::deallocate(void* data, std::size_t bytes, std::size_t alignment,
@@ -134,7 +134,7 @@ callback_memory::callback_memory(const memory_callbacks& callbacks) try : callba
                 fmt::format("callback_memory: callbacks: expected two functions, got a null {}",
                             callbacks.allocate == nullptr ? "allocate" : "deallocate"));
   }
-  if (!detail::is_known(callbacks.space)) {
+  if (!encoders::is_known(callbacks.space)) {
     throw error(
         errc::invalid_argument,
         fmt::format("callback_memory: callbacks.space: expected memory of the host or of a device, got "
@@ -142,7 +142,7 @@ callback_memory::callback_memory(const memory_callbacks& callbacks) try : callba
                     static_cast<unsigned>(callbacks.space)));
   }
 } catch (...) {
-  detail::rethrow("callback_memory");
+  encoders::rethrow("callback_memory");
 }
 
 void* callback_memory::do_allocate(std::size_t bytes, std::size_t alignment, void* stream) {

@@ -10,7 +10,7 @@
 
 namespace stash::runtime {
 
-namespace device = detail::device;
+namespace device = encoders::device;
 
 inline void wait_quietly(void* stream) noexcept {
   try {

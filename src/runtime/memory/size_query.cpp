@@ -16,10 +16,10 @@ namespace {
 /// Adds what a report says.
 void complete(stored_size& size, const encoding& e, std::int64_t elements,
               const encode_report& report) noexcept {
-  if (detail::is_tiled(e.kind)) size.bytes = report.slot_bytes;
+  if (encoders::is_tiled(e.kind)) size.bytes = report.slot_bytes;
   size.overflow_bytes = report.overflow_bytes;
   size.nonzeros = report.nonzeros;
-  if (detail::is_tiled(e.kind) && elements != 0) {
+  if (encoders::is_tiled(e.kind) && elements != 0) {
     size.density = static_cast<double>(report.nonzeros) / static_cast<double>(elements);
   }
   size.status = report.status;
@@ -31,9 +31,9 @@ void complete(stored_size& size, const encoding& e, std::int64_t elements,
 struct size_query::pending {
   pending(const encoding& e, std::int64_t n, const encode_report* report, void* stream)
       : how(e), elements(n) {
-    detail::device::copy(copy.get(), report, sizeof(encode_report), stream);
+    encoders::device::copy(copy.get(), report, sizeof(encode_report), stream);
     try {
-      arrived = detail::device::record_event(stream);
+      arrived = encoders::device::record_event(stream);
     } catch (...) {
       // The slot goes to somebody else, and the copy may still write.
       runtime::wait_quietly(stream);
@@ -42,7 +42,7 @@ struct size_query::pending {
   }
   ~pending() {
     runtime::wait_quietly_for(arrived);
-    detail::device::destroy_event(arrived);
+    encoders::device::destroy_event(arrived);
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
@@ -50,48 +50,48 @@ struct size_query::pending {
   encoding how;
   std::int64_t elements;
   runtime::report_slot copy;
-  detail::device::event arrived = nullptr;
+  encoders::device::event arrived = nullptr;
 };
 
 size_query::size_query(const encoded_tensor& stored, const execution_context& context) try {
   constexpr std::string_view function = "size_query";
-  detail::check_context(function, context);
+  encoders::check_context(function, context);
   const std::int64_t elements = stored.elements();
-  size_.bytes = detail::checked_bytes_bound(function, "stored", stored.how, stored.type, elements);
-  detail::check_encoded(function, "stored", stored.bytes,
-                        detail::bytes_needed(stored.how, stored.type, elements));
-  if (detail::on_device(context)) {
+  size_.bytes = encoders::checked_bytes_bound(function, "stored", stored.how, stored.type, elements);
+  encoders::check_encoded(function, "stored", stored.bytes,
+                          encoders::bytes_needed(stored.how, stored.type, elements));
+  if (encoders::on_device(context)) {
     pending_ = std::make_shared<pending>(stored.how, elements, stored.bytes.report, context.stream);
   } else {
     complete(size_, stored.how, elements, *stored.bytes.report);
   }
 } catch (...) {
-  detail::rethrow("size_query");
+  encoders::rethrow("size_query");
 }
 
 size_query::size_query(const encoding& e, const const_tensor_view& input, encode_report* report,
                        const execution_context& context) try {
   constexpr std::string_view function = "size_query";
-  detail::check_count_input(function, e, input, context);
-  detail::check_encoded(function, "report", nullptr, 0, report, 0);
-  detail::call_memory(function).reads("input", input).writes("report", report, sizeof *report);
+  encoders::check_count_input(function, e, input, context);
+  encoders::check_encoded(function, "report", nullptr, 0, report, 0);
+  encoders::call_memory(function).reads("input", input).writes("report", report, sizeof *report);
   const std::int64_t elements = input.elements();
-  size_.bytes = detail::bytes_bound(e, input.type, elements);
-  if (!detail::is_tiled(e.kind)) return;
-  detail::run_count(e, input, *report, context);
-  if (detail::on_device(context)) {
+  size_.bytes = encoders::bytes_bound(e, input.type, elements);
+  if (!encoders::is_tiled(e.kind)) return;
+  encoders::run_count(e, input, *report, context);
+  if (encoders::on_device(context)) {
     pending_ = std::make_shared<pending>(e, elements, report, context.stream);
   } else {
     complete(size_, e, elements, *report);
   }
 } catch (...) {
-  detail::rethrow("size_query");
+  encoders::rethrow("size_query");
 }
 
 bool size_query::ready() const noexcept {
   if (pending_ == nullptr) return true;
   try {
-    return detail::device::reached(pending_->arrived);
+    return encoders::device::reached(pending_->arrived);
   } catch (const std::exception&) {
     return true;  // wait() says what is wrong
   }
@@ -100,12 +100,12 @@ bool size_query::ready() const noexcept {
 stored_size size_query::wait() const try {
   stored_size size = size_;
   if (pending_ != nullptr) {
-    detail::device::wait_for_event(pending_->arrived);
+    encoders::device::wait_for_event(pending_->arrived);
     complete(size, pending_->how, pending_->elements, *pending_->copy.get());
   }
   return size;
 } catch (...) {
-  detail::rethrow("size_query::wait");
+  encoders::rethrow("size_query::wait");
 }
 
 }  // namespace stash

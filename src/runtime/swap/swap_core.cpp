@@ -53,8 +53,8 @@ void swap_core::claim(std::string_view function, swap_record& r) {
   abandon_elsewhere(r);
   const std::lock_guard lock(mutex_);
   if (!goes_elsewhere(r)) return;
-  detail::fail(errc::invalid_argument, function, r.name.empty() ? "this" : shortened(r.name),
-               "a tensor that comes to the swapper's memory", "one that was asked for elsewhere");
+  encoders::fail(errc::invalid_argument, function, r.name.empty() ? "this" : shortened(r.name),
+                 "a tensor that comes to the swapper's memory", "one that was asked for elsewhere");
 }
 
 bool swap_core::goes_elsewhere(const swap_record& r) noexcept {
@@ -64,8 +64,8 @@ bool swap_core::goes_elsewhere(const swap_record& r) noexcept {
 
 void swap_core::begin_elsewhere(swap_record& r, void* to) {
   if (goes_elsewhere(r)) {
-    detail::fail(errc::invalid_argument, "swapped::swap_in", r.name.empty() ? "this" : shortened(r.name),
-                 "a tensor that is not under way to the caller's memory", "one that is");
+    encoders::fail(errc::invalid_argument, "swapped::swap_in", r.name.empty() ? "this" : shortened(r.name),
+                   "a tensor that is not under way to the caller's memory", "one that is");
   }
   r.in.asked = true;
   r.in.urgent = false;
@@ -237,9 +237,9 @@ swap_failure current_failure() noexcept {
 }
 
 void throw_failure(std::string_view function, const swap_record& r, bool out, const swap_failure& failure) {
-  detail::fail(failure.code, function, r.name.empty() ? "tensor" : shortened(r.name),
-               fmt::format("{} bytes to be copied {} the host", r.bytes, out ? "to" : "from"),
-               failure.cause.data());
+  encoders::fail(failure.code, function, r.name.empty() ? "tensor" : shortened(r.name),
+                 fmt::format("{} bytes to be copied {} the host", r.bytes, out ? "to" : "from"),
+                 failure.cause.data());
 }
 
 }  // namespace stash::runtime

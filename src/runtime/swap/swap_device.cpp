@@ -9,7 +9,7 @@
 
 namespace stash::runtime {
 
-namespace device = stash::detail::device;
+namespace device = stash::encoders::device;
 
 namespace {
 

@@ -17,7 +17,7 @@
 
 namespace stash::runtime {
 
-namespace device = detail::device;
+namespace device = encoders::device;
 
 /// A chunk that is about to be copied.
 struct swap_chunk {

@@ -20,7 +20,7 @@ std::thread made(const Run& run) {
   try {
     return std::thread(run);
   } catch (const std::system_error& e) {
-    detail::fail(errc::out_of_memory, "swapper", "threads", "resources for two", e.code().message());
+    encoders::fail(errc::out_of_memory, "swapper", "threads", "resources for two", e.code().message());
   }
 }
 

@@ -18,7 +18,7 @@
 namespace stash {
 namespace {
 
-using detail::fail;
+using encoders::fail;
 using runtime::swap_record;
 
 std::string_view text(memory_space space) noexcept {
@@ -40,7 +40,7 @@ bool reaches(memory_space space, memory_space memory) noexcept {
 /// The device is named by an option here, not by a context.
 void check_device(std::string_view function) {
   try {
-    detail::device::check_available(function);
+    encoders::device::check_available(function);
   } catch (const error& e) {
     if (e.code() != errc::unsupported) throw;
     fail(e.code(), function, "options.space", "host, or a build with CUDA", "device");
@@ -57,11 +57,12 @@ swapper_options completed(const swapper_options& options) {
   if (all.host == nullptr) all.host = device ? &pinned_memory() : &host_memory();
   if (all.memory == nullptr) all.memory = device ? &device_memory() : &host_memory();
   const memory_space host = all.host->space(), memory = all.memory->space();
-  if (device ? host != memory_space::pinned_host : host == memory_space::device || !detail::is_known(host)) {
+  if (device ? host != memory_space::pinned_host
+             : host == memory_space::device || !encoders::is_known(host)) {
     fail(errc::invalid_argument, function, "options.host", device ? "pinned host memory" : "host memory",
          text(host));
   }
-  if (!reaches(all.space, memory) || !detail::is_known(memory)) {
+  if (!reaches(all.space, memory) || !encoders::is_known(memory)) {
     fail(errc::invalid_argument, function, "options.memory", text(all.space), text(memory));
   }
   if (all.ahead < 0) {
@@ -88,7 +89,7 @@ void check_process(std::string_view function, std::string_view argument, const r
 void check_space(std::string_view function, const runtime::swap_core& core,
                  const execution_context& context) {
   check_process(function, "this", core);
-  detail::check_context(function, context);
+  encoders::check_context(function, context);
   if (context.space != core.space()) {
     fail(errc::invalid_argument, function, "context", fmt::format("one of {}", text(core.space())),
          fmt::format("one of {}", text(context.space)));
@@ -182,19 +183,19 @@ runtime::swap_core& swapped::core_for(std::string_view function) const {
 void swapped::wait_out(const execution_context& context) try {
   core_for("swapped::wait_out", context).wait_out(*record_, context);
 } catch (...) {
-  detail::rethrow("swapped::wait_out");
+  encoders::rethrow("swapped::wait_out");
 }
 
 bool swapped::out_ended() const try {
   return core_for("swapped::out_ended").out_ended(*record_);
 } catch (...) {
-  detail::rethrow("swapped::out_ended");
+  encoders::rethrow("swapped::out_ended");
 }
 
 void swapped::swap_in(const execution_context& context) try {
   core_for("swapped::swap_in", context).begin_in(*record_, context);
 } catch (...) {
-  detail::rethrow("swapped::swap_in");
+  encoders::rethrow("swapped::swap_in");
 }
 
 void swapped::swap_in(void* to, std::size_t bytes, const execution_context& context) try {
@@ -209,19 +210,19 @@ void swapped::swap_in(void* to, std::size_t bytes, const execution_context& cont
   if (to == nullptr && bytes != 0) fail(errc::invalid_argument, function, "to", "an address", "null");
   core.begin_in_to(*record_, to, context);
 } catch (...) {
-  detail::rethrow("swapped::swap_in");
+  encoders::rethrow("swapped::swap_in");
 }
 
 void* swapped::wait_in(const execution_context& context) try {
   return core_for("swapped::wait_in", context).wait_in(*record_, context);
 } catch (...) {
-  detail::rethrow("swapped::wait_in");
+  encoders::rethrow("swapped::wait_in");
 }
 
 void swapped::leave(const execution_context& context) try {
   core_for("swapped::leave", context).leave(*record_, context);
 } catch (...) {
-  detail::rethrow("swapped::leave");
+  encoders::rethrow("swapped::leave");
 }
 
 void swapped::restore(const tensor_view& output, const execution_context& context, bool check) try {
@@ -235,8 +236,8 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
   if (encoded) {
     runtime::check_restore(function, r.name, stored_on_host(r), output, context);
   } else {
-    detail::check_view(function, "output", output, r.type, context.space);
-    detail::check_elements(function, "output", output, r.dims.elements());
+    encoders::check_view(function, "output", output, r.type, context.space);
+    encoders::check_elements(function, "output", output, r.dims.elements());
     if (!const_tensor_view(output).dense()) {
       fail(errc::invalid_argument, function, "output", "a dense tensor", "a pitched one");
     }
@@ -271,7 +272,7 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
   }
   core.leave(*record_, context);
 } catch (...) {
-  detail::rethrow("swapped::restore");
+  encoders::rethrow("swapped::restore");
 }
 
 stashed_tensor swapped::take(const execution_context& context) try {
@@ -285,14 +286,14 @@ stashed_tensor swapped::take(const execution_context& context) try {
   core.wait_in(*record_, context);
   return core.take(*record_, std::move(name), context);
 } catch (...) {
-  detail::rethrow("swapped::take");
+  encoders::rethrow("swapped::take");
 }
 
 // --- swapper ---------------------------------------------------------------------------------------------
 
 swapper::swapper(const swapper_options& options) try : core_(make_core(options, {})) {
 } catch (...) {
-  detail::rethrow("swapper");
+  encoders::rethrow("swapper");
 }
 
 swapper::swapper(std::shared_ptr<runtime::swap_core> core) noexcept : core_(std::move(core)) {}
@@ -339,14 +340,14 @@ swapped swapper::swap_out(const void* data, std::size_t bytes, const swap_reques
   record->from[0] = static_cast<const unsigned char*>(data);
   return begin(std::move(record), nullptr, request, context);
 } catch (...) {
-  detail::rethrow("swapper::swap_out");
+  encoders::rethrow("swapper::swap_out");
 }
 
 swapped swapper::swap_out(const const_tensor_view& tensor, const swap_request& request,
                           const execution_context& context) try {
   constexpr std::string_view function = "swapper::swap_out";
   check_space(function, *core_, context);
-  detail::check_view(function, "tensor", tensor, tensor.type, context.space);
+  encoders::check_view(function, "tensor", tensor, tensor.type, context.space);
   if (!tensor.dense()) {
     fail(errc::invalid_argument, function, "tensor", "a dense tensor (a stashed_tensor packs others)",
          "a pitched one");
@@ -359,7 +360,7 @@ swapped swapper::swap_out(const const_tensor_view& tensor, const swap_request& r
   record->from[0] = static_cast<const unsigned char*>(tensor.data);
   return begin(std::move(record), nullptr, request, context);
 } catch (...) {
-  detail::rethrow("swapper::swap_out");
+  encoders::rethrow("swapper::swap_out");
 }
 
 namespace {
@@ -368,18 +369,18 @@ namespace {
 std::size_t bytes_in_use(const stashed_tensor& tensor, const swap_request& request,
                          const execution_context& context) {
   const const_encoded_view stored = tensor.stored().bytes;
-  if (!detail::is_tiled(tensor.how().kind)) return stored.bytes;
-  const std::size_t least = detail::bytes_needed(tensor.how(), tensor.type(), tensor.dims().elements());
+  if (!encoders::is_tiled(tensor.how().kind)) return stored.bytes;
+  const std::size_t least = encoders::bytes_needed(tensor.how(), tensor.type(), tensor.dims().elements());
   std::size_t used = request.bytes_in_use;
   if (used > stored.bytes || (used != 0 && used < least)) {
     fail(errc::invalid_argument, "swapper::swap_out", "request.bytes_in_use",
          fmt::format("0, or {} to {}", least, stored.bytes), fmt::format("{}", used));
   }
   // A report that says less was not written by an encoder yet, or by none of ours.
-  if (used == 0 && !detail::on_device(context) && stored.report->slot_bytes >= least) {
+  if (used == 0 && !encoders::on_device(context) && stored.report->slot_bytes >= least) {
     used = static_cast<std::size_t>(std::min<std::uint64_t>(stored.report->slot_bytes, stored.bytes));
   }
-  return used == 0 ? stored.bytes : std::min(detail::pad16(used), stored.bytes);
+  return used == 0 ? stored.bytes : std::min(encoders::pad16(used), stored.bytes);
 }
 
 std::unique_ptr<swap_record> record_of(const runtime::swap_core& core, const stashed_tensor& tensor,
@@ -415,28 +416,28 @@ swapped swapper::swap_out(const stashed_tensor& tensor, const swap_request& requ
                           const execution_context& context) try {
   return begin(record_of(*core_, tensor, request, context), nullptr, request, context);
 } catch (...) {
-  detail::rethrow("swapper::swap_out");
+  encoders::rethrow("swapper::swap_out");
 }
 
 swapped swapper::swap_out(stashed_tensor&& tensor, const swap_request& request,
                           const execution_context& context) try {
   return begin(record_of(*core_, tensor, request, context), &tensor, request, context);
 } catch (...) {
-  detail::rethrow("swapper::swap_out");
+  encoders::rethrow("swapper::swap_out");
 }
 
 void swapper::reached(std::int64_t position) try {
   check_process("swapper::reached", "this", *core_);
   core_->reached(position);
 } catch (...) {
-  detail::rethrow("swapper::reached");
+  encoders::rethrow("swapper::reached");
 }
 
 swap_statistics swapper::statistics() const try {
   check_process("swapper::statistics", "this", *core_);
   return core_->statistics();
 } catch (...) {
-  detail::rethrow("swapper::statistics");
+  encoders::rethrow("swapper::statistics");
 }
 
 std::unique_ptr<swapper> runtime::swap_access::make(const swapper_options& options, const swap_hook& hook) {

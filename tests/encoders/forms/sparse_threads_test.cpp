@@ -21,7 +21,7 @@ namespace {
 using namespace stash;
 using namespace stash_test;
 
-constexpr std::int64_t batch = detail::look_back::tiles_of_batch;
+constexpr std::int64_t batch = encoders::look_back::tiles_of_batch;
 
 struct range {
   std::int64_t begin, end;
@@ -270,7 +270,7 @@ class stopping_crew {
 /// A bitmap of f32 that tells the crew of each tile, and leaves garbage wherever it may.
 void encode_visibly(const std::vector<float>& values, const encoded_view& output, stopping_crew& crew) {
   const auto elements = static_cast<std::int64_t>(values.size());
-  const detail::tile_layout layout = detail::layout_of(parse_encoding("bitmap"), dtype::f32, elements);
+  const encoders::tile_layout layout = encoders::layout_of(parse_encoding("bitmap"), dtype::f32, elements);
   auto* const mask = static_cast<std::uint8_t*>(output.data);
   std::memset(mask, 0, layout.table_offset);
   const auto pack = [&](std::int64_t first, std::int64_t length, std::uint8_t* payload) {
@@ -282,7 +282,7 @@ void encode_visibly(const std::vector<float>& values, const encoded_view& output
       if (payload != nullptr) std::memcpy(payload + count * 4, &value, sizeof value);
       ++count;
     }
-    if (payload != nullptr) detail::pad_payload(payload, layout.payload_bytes(count));
+    if (payload != nullptr) encoders::pad_payload(payload, layout.payload_bytes(count));
     return count;
   };
   const auto count = [&](std::int64_t, std::int64_t first, std::int64_t length) {
@@ -295,10 +295,10 @@ void encode_visibly(const std::vector<float>& values, const encoded_view& output
   const auto both = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
     crew.visit();
     const std::int64_t found = pack(first, length, payload);
-    std::memset(payload + detail::pad16(layout.payload_bytes(found)), 0xee, detail::write_slack - 16);
+    std::memset(payload + encoders::pad16(layout.payload_bytes(found)), 0xee, encoders::write_slack - 16);
     return found;
   };
-  detail::encode_tiles(layout, view_of(values), output, crew.context(), count, write, both);
+  encoders::encode_tiles(layout, view_of(values), output, crew.context(), count, write, both);
 }
 
 TEST(sparse_threads, nobody_waits_for_a_thread_that_has_stopped) {

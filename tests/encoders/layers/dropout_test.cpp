@@ -16,16 +16,16 @@ const dropout_key some_key{0x0123456789abcdef, 0x0000000200000007, 3};
 bool keeps(const dropout_key& key, float probability, std::int64_t element) {
   const auto block = static_cast<std::uint64_t>(element / 4);
   const auto low = [](std::uint64_t v) { return static_cast<std::uint32_t>(v & 0xffffffff); };
-  const detail::philox_counter words =
-      detail::philox4x32_10({low(block), low(block >> 32), key.layer, low(key.step)},
-                            {low(key.seed), low(key.seed >> 32) ^ low(key.step >> 32)});
+  const encoders::philox_counter words =
+      encoders::philox4x32_10({low(block), low(block >> 32), key.layer, low(key.step)},
+                              {low(key.seed), low(key.seed >> 32) ^ low(key.step >> 32)});
   const double threshold = std::floor(static_cast<double>(probability) * 4294967296.0);
   return static_cast<double>(words[static_cast<std::size_t>(element % 4)]) >= threshold;
 }
 
 TEST(philox, known_answers) {
-  using detail::philox4x32_10;
-  using detail::philox_counter;
+  using encoders::philox4x32_10;
+  using encoders::philox_counter;
   constexpr std::uint32_t ones = 0xffffffff;
   EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}),
             (philox_counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

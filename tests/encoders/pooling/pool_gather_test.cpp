@@ -19,13 +19,13 @@ constexpr execution_context serial;
 
 /// Both ways give the same bits and the same status.
 template <class Source>
-void check_source(const detail::pool_shape& s, const tensor& dy, const Source& source, const layer& l,
+void check_source(const encoders::pool_shape& s, const tensor& dy, const Source& source, const layer& l,
                   std::int64_t gap, const execution_context& context) {
   tensor expected(l.x(), gap), dx(l.x(), gap);
   std::uint32_t expected_status = 0, status = 0;
-  detail::pool_backward(s, dy.view(), source, expected.view(), expected_status, serial,
-                        detail::backward_way::scatter);
-  detail::pool_backward(s, dy.view(), source, dx.view(), status, context, detail::backward_way::gather);
+  encoders::pool_backward(s, dy.view(), source, expected.view(), expected_status, serial,
+                          encoders::backward_way::scatter);
+  encoders::pool_backward(s, dy.view(), source, dx.view(), status, context, encoders::backward_way::gather);
   ASSERT_EQ(dx.bits(), expected.bits());
   ASSERT_TRUE(dx.gaps_intact());
   ASSERT_EQ(status, expected_status);
@@ -33,7 +33,7 @@ void check_source(const detail::pool_shape& s, const tensor& dy, const Source& s
 
 /// Whether the instruction set in use does.
 bool gathers() {
-  return detail::loops().gather != nullptr;
+  return encoders::loops().gather != nullptr;
 }
 
 /// All sources of argmaxes of one layer; `gap` lies after each pixel of the gradients.
@@ -49,16 +49,16 @@ void check_layer(const layer& l, std::int64_t gap, const execution_context& cont
   encoded index(reference_index(l, reference_pool(l, x, y, framework_rule::tensorflow)).size());
   max_pool_forward(x.view(), y.view(), l.window, index.out(), framework_rule::tensorflow, serial);
 
-  const detail::pool_shape s = detail::check_pool("test", "dx", x.view(), "dy", dy.view(), l.window);
-  const auto source = detail::checked_index_source(
+  const encoders::pool_shape s = encoders::check_pool("test", "dx", x.view(), "dy", dy.view(), l.window);
+  const auto source = encoders::checked_index_source(
       "test", {window_index_of(l.window), dtype::f32, dy.view().dims, index.in()}, l.window, s.taps(),
       dy.view());
   check_source(s, dy, source, l, gap, context);
   for (const framework_rule rule : rules) {
     const const_tensor_view values = x.view(), pooled = y.view();
-    check_source(s, dy, detail::dense_source(source, pooled, rule), l, gap, context);
+    check_source(s, dy, encoders::dense_source(source, pooled, rule), l, gap, context);
     for (const bool relu : {false, true})
-      check_source(s, dy, detail::search_source(s, values, rule, relu), l, gap, context);
+      check_source(s, dy, encoders::search_source(s, values, rule, relu), l, gap, context);
   }
 
   std::mt19937 generator(seed);
@@ -118,12 +118,13 @@ TEST(pool_gather, large_map) {
   const auto way = [](const layer& l, std::int64_t pitch, std::uintptr_t at) {
     const tensor_view dx{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.x(), pitch};
     const tensor_view dy{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.y()};
-    return detail::backward_way_of(detail::check_pool("test", "dx", dx, "dy", dy, l.window), dx, threads());
+    return encoders::backward_way_of(encoders::check_pool("test", "dx", dx, "dy", dy, l.window), dx,
+                                     threads());
   };
-  constexpr auto scatter = detail::backward_way::scatter;
+  constexpr auto scatter = encoders::backward_way::scatter;
   const layer l = layer{2, 512, 128, 64, {3, 3, 2, 2, 0, 1}}.fit(true);
-  ASSERT_GE(l.x().elements(), detail::streamed_elements);
-  EXPECT_EQ(way(l, 64, 4096), gathers() ? detail::backward_way::gather : scatter);
+  ASSERT_GE(l.x().elements(), encoders::streamed_elements);
+  EXPECT_EQ(way(l, 64, 4096), gathers() ? encoders::backward_way::gather : scatter);
   EXPECT_EQ(way(l, 65, 4096), scatter);
   EXPECT_EQ(way(l, 64, 4100), scatter);
   EXPECT_EQ(way(layer{1, 512, 127, 64, l.window}.fit(true), 64, 4096), scatter);

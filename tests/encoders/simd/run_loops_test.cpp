@@ -19,7 +19,7 @@
 #include <random>
 #include <vector>
 
-namespace stash::detail {
+namespace stash::encoders {
 namespace {
 
 constexpr std::uint32_t telling[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x00800000,
@@ -905,4 +905,4 @@ TEST(destinations, large_maps_go_past_the_caches_where_several_cores_write_them)
 }
 
 }  // namespace
-}  // namespace stash::detail
+}  // namespace stash::encoders
