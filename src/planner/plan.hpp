@@ -36,6 +36,15 @@ std::string_view to_string(policy p) noexcept;
 /// Throws error(invalid_argument) listing the known names.
 policy parse_policy(std::string_view name);
 
+/// Whether the planner may change the order of the ops.
+enum class op_order : std::uint8_t {
+  keep,    ///< the graph's own
+  memory,  ///< another one where that needs less memory (docs/planning.md, "The order of ops")
+};
+std::string_view to_string(op_order order) noexcept;
+/// Throws error(invalid_argument) listing the known names.
+op_order parse_op_order(std::string_view name);
+
 /// How a storage survives between its last forward and its backward uses.
 enum class stash_kind : std::uint8_t {
   none,       ///< backward does not need it
@@ -166,7 +175,9 @@ struct bound_certificate {
 
 struct plan {
   static constexpr int format_version = 1;
-  graph network;
+  graph network;  ///< its ops in the order of the plan
+  /// Per op its id in the graph that was planned; empty if the order was kept.
+  id_vector<op_id, op_id> planned_op;
   policy chosen_policy = policy::none;
   std::vector<value_format> values;  ///< policies auto and gist: narrower formats that were allowed
   std::int64_t budget_bytes = 0;     ///< 0: none was given (the peak was minimised)
@@ -203,6 +214,8 @@ struct plan_options {
   double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
   double overflow_share = 0.01;   ///< overflow arena: share of the sum of sparse payloads
   int threads = 1;
+  /// Order of the ops. The bounds of a plan hold for the order that it has.
+  op_order order = op_order::keep;
   std::string machine;
   /// With a model the plan is the fastest found within the budget (0: the model's memory); without one it is
   /// the smallest, or within the budget the one with least codec work.

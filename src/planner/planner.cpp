@@ -10,6 +10,7 @@
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/memory/placement.hpp"
 #include "planner/memory/search.hpp"
+#include "planner/order_planner.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -69,6 +70,7 @@ void check_options(const plan_options& o) {
 plan make_plan(const graph& g, const plan_options& options) {
   check_options(options);
   check_total_bytes(g);
+  if (options.order == op_order::memory) return plan_in_any_order(g, options);
   if (options.model) return budget_planner(g, options).make(options.budget_bytes);
   if (options.swap) {
     throw error(errc::invalid_argument,

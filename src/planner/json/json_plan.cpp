@@ -253,6 +253,7 @@ plan read_plan(const field& f) {
   });
   f.at("steps").for_each([&](const field& e) { p.steps.push_back(read_step(e)); });
   f.for_each("timeline", [&](const field& e) { p.timeline.push_back(read_step_time(e)); });
+  f.for_each("planned_op", [&](const field& e) { p.planned_op.push_back(e.id<op_id>()); });
   p.network = json_text::read_graph(f.at("network"));
   find_recipes(p);
   return p;
@@ -303,6 +304,7 @@ std::string to_json(const plan& p) {
     out.list("buffers", p.buffers, buffer_json);
     out.list("steps", p.steps, step_json);
     if (!p.timeline.empty()) out.list("timeline", p.timeline, step_time_json);
+    if (!p.planned_op.empty()) out.member("planned_op", value(p.planned_op.list()));
     out.begin_object("network");
     json_text::write_graph(out, p.network);
     out.end_object();
