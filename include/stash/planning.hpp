@@ -15,9 +15,8 @@ namespace stash {
 
 /// What to plan. Texts are read during the call only.
 struct planning_options {
-  /// "none", "lossless", "fp16", "fp10", "fp8" or "auto"; with a model also those of docs/policies.md:
-  /// "gist", "swap-only", "lms" and "layrub". Their rules need a machine: without a model "gist" is planned
-  /// as "auto" with the same values, and the other three, which only move maps, as "none".
+  /// "none", "lossless", "fp16", "fp10", "fp8", "auto" or "gist"; with `swap` and a model that has a link
+  /// also "swap-only", "lms" and "layrub", which only move maps (docs/policies.md) and are refused without.
   std::string_view policy = "lossless";
   /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none. Policy gist: the
   /// first is its narrow format; empty: fp16.

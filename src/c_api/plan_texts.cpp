@@ -18,6 +18,7 @@ using namespace stash::c_api;
 namespace {
 
 constexpr renamed options_of_plan[] = {{"policy", "options.policy"},
+                                       {"swap", "options.swap"},
                                        {"values", "options.values"},
                                        {"budget_bytes", "options.budget_bytes"},
                                        {"force", "options.force"},

@@ -89,9 +89,13 @@ template <class Struct>
 Struct read(std::string_view function, const argument_name& argument, const Struct* from) {
   static_assert(first_size<Struct> != 0 && first_size<Struct> <= sizeof(Struct));
   const std::size_t size = checked_size(function, argument, from, first_size<Struct>);
-  check_unknown(function, argument, from, sizeof(Struct), size);
+  if (size > sizeof(Struct)) check_unknown(function, argument, from, sizeof(Struct), size);
   Struct known{};
-  std::memcpy(&known, from, std::min(size, sizeof(Struct)));
+  if (size >= sizeof(Struct)) {
+    std::memcpy(&known, from, sizeof(Struct));  // of a constant size, which takes no call
+  } else {
+    std::memcpy(&known, from, size);
+  }
   if constexpr (requires { known.reserved; }) check_reserved(function, argument, "reserved", known.reserved);
   if constexpr (requires { known.reserved_end; })
     check_reserved(function, argument, "reserved_end", known.reserved_end);

@@ -64,8 +64,11 @@ const device::memory_calls& device::memory_for(std::string_view function) {
   return *found->memory;
 }
 
-std::int64_t check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
-                        dtype type, memory_space where) {
+namespace {
+
+template <class View>
+std::int64_t checked_elements(std::string_view function, std::string_view argument, const View& view,
+                              dtype type, memory_space where) {
   if (view.type != type)
     fail(errc::invalid_argument, function, argument, type_name(type), type_name(view.type));
   if (size_of(type) == 0) fail(errc::invalid_argument, function, argument, "a known type", type_name(type));
@@ -101,12 +104,43 @@ std::int64_t check_view(std::string_view function, std::string_view argument, co
   return elements;
 }
 
-std::int64_t check_float_view(std::string_view function, std::string_view argument,
-                              const const_tensor_view& view, memory_space where) {
+template <class View>
+std::int64_t checked_float_elements(std::string_view function, std::string_view argument, const View& view,
+                                    memory_space where) {
   if (view.type == dtype::u8 || view.type == dtype::s32 || size_of(view.type) == 0) {
     fail(errc::invalid_argument, function, argument, "f32, f16 or bf16", type_name(view.type));
   }
-  return check_view(function, argument, view, view.type, where);
+  return checked_elements(function, argument, view, view.type, where);
+}
+
+template <class View>
+std::int64_t checked_pair(std::string_view function, std::string_view first_name,
+                          const const_tensor_view& first, std::string_view second_name, const View& second,
+                          memory_space where) {
+  const std::int64_t elements = checked_float_elements(function, first_name, first, where);
+  if (checked_elements(function, second_name, second, first.type, where) != elements)
+    check_elements(function, second_name, second, elements);
+  return elements;
+}
+
+}  // namespace
+
+std::int64_t check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                        dtype type, memory_space where) {
+  return checked_elements(function, argument, view, type, where);
+}
+std::int64_t check_view(std::string_view function, std::string_view argument, const tensor_view& view,
+                        dtype type, memory_space where) {
+  return checked_elements(function, argument, view, type, where);
+}
+
+std::int64_t check_float_view(std::string_view function, std::string_view argument,
+                              const const_tensor_view& view, memory_space where) {
+  return checked_float_elements(function, argument, view, where);
+}
+std::int64_t check_float_view(std::string_view function, std::string_view argument, const tensor_view& view,
+                              memory_space where) {
+  return checked_float_elements(function, argument, view, where);
 }
 
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
@@ -119,10 +153,12 @@ void check_elements(std::string_view function, std::string_view argument, const 
 std::int64_t check_float_pair(std::string_view function, std::string_view first_name,
                               const const_tensor_view& first, std::string_view second_name,
                               const const_tensor_view& second, memory_space where) {
-  const std::int64_t elements = check_float_view(function, first_name, first, where);
-  if (check_view(function, second_name, second, first.type, where) != elements)
-    check_elements(function, second_name, second, elements);
-  return elements;
+  return checked_pair(function, first_name, first, second_name, second, where);
+}
+std::int64_t check_float_pair(std::string_view function, std::string_view first_name,
+                              const const_tensor_view& first, std::string_view second_name,
+                              const tensor_view& second, memory_space where) {
+  return checked_pair(function, first_name, first, second_name, second, where);
 }
 
 void check_encoded(std::string_view function, std::string_view argument, const void* data, std::size_t bytes,

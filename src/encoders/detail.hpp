@@ -63,10 +63,16 @@ constexpr bool on_device(const execution_context& context) noexcept {
 /// elements. Returns their count, so that nobody counts again.
 std::int64_t check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                         dtype type, memory_space where = memory_space::host);
+// A view that is copied to be checked waits for the caller's stores, a tenth of a call on a small map: those
+// of both kinds are checked where they are.
+std::int64_t check_view(std::string_view function, std::string_view argument, const tensor_view& view,
+                        dtype type, memory_space where = memory_space::host);
 
 /// The same for any floating-point type.
 std::int64_t check_float_view(std::string_view function, std::string_view argument,
                               const const_tensor_view& view, memory_space where = memory_space::host);
+std::int64_t check_float_view(std::string_view function, std::string_view argument, const tensor_view& view,
+                              memory_space where = memory_space::host);
 
 /// `view` must have `elements` elements.
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
@@ -76,6 +82,9 @@ void check_elements(std::string_view function, std::string_view argument, const 
 std::int64_t check_float_pair(std::string_view function, std::string_view first_name,
                               const const_tensor_view& first, std::string_view second_name,
                               const const_tensor_view& second, memory_space where = memory_space::host);
+std::int64_t check_float_pair(std::string_view function, std::string_view first_name,
+                              const const_tensor_view& first, std::string_view second_name,
+                              const tensor_view& second, memory_space where = memory_space::host);
 
 /// Encoded bytes: a report, 16-byte aligned data (may be null if `needed` is 0) and at least `needed` bytes
 /// (else capacity_exceeded).

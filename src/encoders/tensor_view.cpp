@@ -29,12 +29,12 @@ shape::shape(std::span<const std::int64_t> dims) try {
       encoders::fail(errc::invalid_argument, function, "dims", "no negative dimension",
                      fmt::format("{}", dim));
     }
-    const std::int64_t factor = std::max<std::int64_t>(dim, 1);
-    if (factor > encoders::max_elements / product) {
+    // Not by a division, of which one per dimension was a good part of a call in C on a small map.
+    if (__builtin_mul_overflow(product, std::max<std::int64_t>(dim, 1), &product) ||
+        product > encoders::max_elements) {
       encoders::fail(errc::invalid_argument, function, "dims", "at most 2^56 elements",
                      fmt::format("{}", fmt::join(dims, " x ")));
     }
-    product *= factor;
     dims_[static_cast<std::size_t>(rank_++)] = dim;
   }
 } catch (...) {

@@ -21,11 +21,7 @@ plan_options effective(plan_options options) {
   options.swap = options.swap && swaps(options.chosen_policy);
   const auto prices = cost_model_of(*options.model);
   options = prices->followed(std::move(options));
-  if (options.chosen_policy == policy::gist) {
-    if (options.values.empty()) options.values = {value_format::fp16};
-    options.values.resize(1);
-  }
-  return options;
+  return options.chosen_policy == policy::gist ? gist_values(std::move(options)) : options;
 }
 
 // Storages that the user does not let go to the host.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "planner/baselines/policies.hpp"
 #include "planner/budget_planner.hpp"
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/memory/placement.hpp"
@@ -65,10 +66,39 @@ void check_options(const plan_options& o) {
         o.overflow_share);
 }
 
+// A policy that only moves maps is never planned as if it were another one.
+void check_policy(const plan_options& o) {
+  if (!has_rule(o.chosen_policy) || o.chosen_policy == policy::gist) return;
+  const auto refuse = [&](std::string_view field, std::string_view expected, std::string_view got) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("make_plan: options.{}: expected {} with policy {}, which only moves maps, got {}", field,
+                    expected, to_string(o.chosen_policy), got));
+  };
+  if (!o.model) refuse("model", "a machine", "none");
+  if (!(o.model->out_bytes_per_second > 0.0 && o.model->in_bytes_per_second > 0.0))
+    refuse("model", "a machine with a link to its host", "one without");
+  if (!o.swap) refuse("swap", "true", "false");
+}
+
+// Gist's rule leaves no choice, so that neither a machine nor a search has a say in it.
+plan make_gist_plan(const graph& g, plan_options options) {
+  options = gist_values(std::move(options));
+  const scheduler facts(g);
+  const option_set choices = gist_options(g, options, options.slot_margin);
+  const search finder(facts, choices, options);
+  placed_choice only = place_picks(finder, finder.least_work());
+  const std::int64_t static_bytes = parameter_bytes(g) + workspace_bytes(g);
+  if (options.budget_bytes > 0 && only.where.height + static_bytes > options.budget_bytes)
+    refuse_budget(g, only.where, static_bytes, options.budget_bytes);
+  return assemble(g, options, facts, std::move(only));
+}
+
 }  // namespace
 
 plan make_plan(const graph& g, const plan_options& options) {
   check_options(options);
+  check_policy(options);
   check_total_bytes(g);
   if (options.order == op_order::memory) return plan_in_any_order(g, options);
   if (options.model) return budget_planner(g, options).make(options.budget_bytes);
@@ -76,6 +106,7 @@ plan make_plan(const graph& g, const plan_options& options) {
     throw error(errc::invalid_argument,
                 "make_plan: options: expected a model of the machine to swap with, got none");
   }
+  if (options.chosen_policy == policy::gist) return make_gist_plan(g, options);
   const scheduler facts(g);
   const option_set choices = make_options(g, options, options.slot_margin);
   const search finder(facts, choices, options);

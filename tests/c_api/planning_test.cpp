@@ -97,6 +97,76 @@ TEST(planning, formats_that_auto_may_use) {
   EXPECT_LT(kept("auto", "fp8"), kept("auto", "fp16"));
 }
 
+TEST(planning, a_policy_that_cannot_be_followed_is_refused) {
+  const std::string graph = graph_text();
+  char* plan = nullptr;
+  for (const char* const policy : {"swap-only", "lms", "layrub"}) {
+    for (const std::int64_t budget : {std::int64_t{0}, std::int64_t{1} << 40}) {
+      stash_plan_options c = STASH_INIT(stash_plan_options);
+      c.policy = policy;
+      c.budget_bytes = budget;
+      c.swap = 1;
+      EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+      EXPECT_EQ(last_error(), std::string("stash_plan: options.model: expected a machine with policy ") +
+                                  policy + ", which only moves maps, got none");
+      c.model = "rtx";
+      c.swap = 0;
+      EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+      EXPECT_EQ(last_error(), std::string("stash_plan: options.swap: expected true with policy ") + policy +
+                                  ", which only moves maps, got false");
+    }
+    stash::planner::plan_options no_link;
+    no_link.chosen_policy = stash::planner::parse_policy(policy);
+    no_link.model = stash::planner::find_machine("rtx");
+    no_link.model->in_bytes_per_second = 0;
+    no_link.swap = true;
+    try {
+      stash::planner::make_plan(stash::planner::graph_from_json(graph), no_link);
+      ADD_FAILURE() << policy;
+    } catch (const stash::error& e) {
+      EXPECT_EQ(e.code(), stash::errc::invalid_argument);
+      EXPECT_NE(std::string(e.what()).find("a machine with a link to its host"), std::string::npos)
+          << e.what();
+    }
+  }
+  EXPECT_EQ(plan, nullptr);
+}
+
+TEST(planning, gist_needs_no_machine) {
+  const std::string graph = graph_text(8, "vgg_small");
+  const auto planned = [&](const char* model, std::int64_t budget) {
+    stash_plan_options c = STASH_INIT(stash_plan_options);
+    c.policy = "gist";
+    c.values = "fp8,fp16";
+    c.model = model;
+    c.budget_bytes = budget;
+    char* text = nullptr;
+    EXPECT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_OK) << last_error();
+    stash::planner::plan p = stash::planner::plan_from_json(text);
+    EXPECT_EQ(stash_verify_plan(text, nullptr), STASH_OK);
+    stash_free_text(text);
+    return p;
+  };
+  const stash::planner::plan alone = planned(nullptr, 0), on_machine = planned("rtx", 0);
+  EXPECT_EQ(alone.chosen_policy, stash::planner::policy::gist);
+  ASSERT_EQ(alone.choices.size(), on_machine.choices.size());
+  for (const auto s : alone.choices.ids()) {
+    EXPECT_EQ(alone.choices[s].kind, on_machine.choices[s].kind);
+    EXPECT_EQ(alone.choices[s].bytes_after, on_machine.choices[s].bytes_after);
+  }
+  EXPECT_EQ(planned(nullptr, alone.sizes.planned_peak_total).sizes.planned_peak_total,
+            alone.sizes.planned_peak_total);
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  c.policy = "gist";
+  c.values = "fp8";
+  c.budget_bytes = alone.sizes.planned_peak_total - 1;
+  char* text = nullptr;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_INFEASIBLE_BUDGET);
+  c.budget_bytes = 0;
+  c.force = "bitmap";
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_INVALID_ARGUMENT);
+}
+
 TEST(planning, swapping_on_a_machine) {
   const std::string graph = graph_text(8, "resnet20");
   stash_plan_options c = STASH_INIT(stash_plan_options);

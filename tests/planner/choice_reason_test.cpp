@@ -110,6 +110,7 @@ TEST(reasons, plans_for_a_machine_do_not_speak_of_the_peak) {
   }
   EXPECT_GT(raw, 0);
   options.chosen_policy = policy::lms;
+  options.swap = true;
   EXPECT_EQ(make_plan(lenet(), options).choices[storage_id(0)].reason,
             "images are kept as they came, one byte per value");
   for (const stash_choice& c : make_plan(lenet(), options).choices) {

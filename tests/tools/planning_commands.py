@@ -435,10 +435,24 @@ class Plan(CommandTest):
         self.refused("plan", "lenet", "--force", "fp8", says=["fp8", "lossless"])
         self.refused("plan", "lenet", "--force", "", says="--force")
 
+    def test_gist_needs_no_machine(self):
+        alone = self.plan("vgg_small", "--policy", "gist", "--values", "fp8", "-o", "gist.json")
+        self.done("verify", "gist.json")
+        on_machine = self.plan("vgg_small", "--policy", "gist", "--values", "fp8", "--machine", "rtx")
+        self.assertEqual(alone["policy"], "gist")
+        self.assertEqual(alone["encodings"], on_machine["encodings"])
+        self.refused("plan", "vgg_small", "--policy", "gist", "--budget", 0.01, says=["budget", "expected at least"])
+        self.refused("plan", "vgg_small", "--policy", "gist", "--force", "bitmap", says="gist")
+
     def test_options_without_a_use_are_refused(self):
         self.refused("plan", "lenet", "--values", "fp8", says=["--values", "auto or gist", "lossless"])
         self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
         self.refused("plan", "lenet", "--swap-all", "--policy", "swap-only", says=["--machine", "swap-only"])
+        for policy in ("swap-only", "lms", "layrub"):
+            for budget in ([], ["--budget", "1GiB"]):
+                self.refused("plan", "lenet", "--policy", policy, *budget, says=["--policy", "--machine", policy])
+                self.refused("plan", "lenet", "--policy", policy, "--machine", "rtx", "--no-swap", *budget,
+                             says=["--no-swap", policy])
         for option in (["--no-swap"], ["--evaluations", 10], ["--evaluations", 12000], ["--search-seed", 1]):
             self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine with it", "got none"])
             self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine with it")

@@ -431,8 +431,12 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
     o.tensors.push_back(parse_rule(text, true, "--deny"));
   if (!machine.empty()) {
     o.model = read_machine(machine);
+    if (no_swap && o.chosen_policy > planner::policy::gist) {
+      throw error(errc::invalid_argument,
+                  fmt::format("--no-swap: expected a policy that does not only move maps, got {}", policy));
+    }
     o.swap = !no_swap && o.chosen_policy != planner::policy::none && o.chosen_policy != planner::policy::gist;
-  } else if (o.chosen_policy >= planner::policy::gist) {
+  } else if (o.chosen_policy > planner::policy::gist) {  // which encodes and moves nothing
     throw error(errc::invalid_argument,
                 fmt::format("--policy: expected --machine with {}, which plans for one, got none", policy));
   }

@@ -22,7 +22,8 @@ namespace {
 using namespace encoders;
 
 /// Of a checked view of so many elements.
-extent extent_of_checked(const const_tensor_view& view, std::int64_t elements) noexcept {
+template <class View>
+extent extent_of_checked(const View& view, std::int64_t elements) noexcept {
   if (!view.dense()) return extent_of(view);
   return extent_of(view.data, static_cast<std::size_t>(elements) * size_of(view.type));
 }
@@ -30,17 +31,16 @@ extent extent_of_checked(const const_tensor_view& view, std::int64_t elements) n
 /// The views of a forward call; y may be x. Returns the count of elements.
 std::int64_t check_forward(std::string_view function, const const_tensor_view& x, const tensor_view& y,
                            const encoded_view& mask, const execution_context& context) {
-  const const_tensor_view result = y;
-  const std::int64_t elements = check_float_pair(function, "x", x, "y", result, context.space);
+  const std::int64_t elements = check_float_pair(function, "x", x, "y", y, context.space);
   const std::size_t mask_bytes = plane_bytes(elements, 1);
   const bool masked = mask.data != nullptr;
   if (masked) check_encoded(function, "mask", mask, mask_bytes);
-  const extent in = extent_of_checked(x, elements), out = extent_of_checked(result, elements);
+  const extent in = extent_of_checked(x, elements), out = extent_of_checked(y, elements);
   // In place they are one.
   const extent all[] = {in, in == out ? extent{} : out, extent_of(mask.data, mask_bytes),
                         extent_of(masked ? mask.report : nullptr, sizeof(encode_report))};
   if (!plainly_apart(all)) {
-    call_memory(function).reads("x", x).writes_in_place("y", result, "x").writes("mask", mask, mask_bytes);
+    call_memory(function).reads("x", x).writes_in_place("y", y, "x").writes("mask", mask, mask_bytes);
   }
   return elements;
 }
@@ -49,10 +49,9 @@ std::int64_t check_forward(std::string_view function, const const_tensor_view& x
 void check_backward(std::string_view function, const const_tensor_view& dy, const char* values_name,
                     const const_tensor_view& values, const tensor_view& dx,
                     const execution_context& context) {
-  const const_tensor_view result = dx;
-  const std::int64_t elements = check_float_pair(function, "dy", dy, "dx", result, context.space);
+  const std::int64_t elements = check_float_pair(function, "dy", dy, "dx", dx, context.space);
   check_float_pair(function, "dy", dy, values_name, values, context.space);
-  const extent in = extent_of_checked(dy, elements), out = extent_of_checked(result, elements);
+  const extent in = extent_of_checked(dy, elements), out = extent_of_checked(dx, elements);
   const extent all[] = {in, in == out ? extent{} : out, extent_of_checked(values, elements)};
   if (plainly_apart(all)) return;
   call_memory(function).reads("dy", dy).reads(values_name, values).writes_in_place("dx", dx, "dy");

@@ -196,6 +196,45 @@ void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destin
   copy_some(bytes);
 }
 
+/// Groups whose bits are known before the first of them is stored: where a group begins then waits
+/// for counts of bits alone. One group at a time took 1.3 times as long where the map is in the caches.
+constexpr std::int64_t joined_groups = 4;
+constexpr std::int64_t joined_block = joined_groups * group_lanes;
+constexpr std::size_t joined_bytes = static_cast<std::size_t>(joined_block) / 8;
+
+HWY_INLINE unsigned group_of(std::uint64_t bits, std::int64_t group) {
+  return static_cast<unsigned>(bits >> (group * group_lanes)) & ((1U << group_lanes) - 1);
+}
+
+/// A load that the compiler does not repeat to save a register.
+HWY_INLINE float_vector loaded(const float* values) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return in_register(hn::LoadU(floats(), values));
+#else
+  return hn::LoadU(floats(), values);
+#endif
+}
+
+/// Stores the non-zeros of a joined block, moves `packed` after them, and returns their bits.
+HWY_INLINE std::uint64_t pack_nonzero_block(const float* values, float*& packed, sign_search& seen) {
+  const floats d;
+  const words du;
+  float_vector v[joined_groups];
+  std::uint64_t all = 0;
+  for (std::int64_t g = 0; g < joined_groups; ++g) {
+    v[g] = loaded(values + g * group_lanes);
+    const auto v_bits = hn::BitCast(du, v[g]);
+    seen.add(v_bits);
+    all |= std::uint64_t{bits_of_mask(hn::Ne(v_bits, hn::Zero(du)))} << (g * group_lanes);
+  }
+  for (std::int64_t g = 0; g < joined_groups; ++g) {
+    const unsigned group = group_of(all, g);
+    hn::StoreU(pack(v[g], group), d, packed);
+    packed += count_of_group(group);
+  }
+  return all;
+}
+
 /// Values of so many groups that their bits fill bytes.
 constexpr std::int64_t listed_block = std::max<std::int64_t>(8, group_lanes);
 
@@ -222,9 +261,13 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
   const std::ptrdiff_t ahead_of_stores = fetch_distance(packed);
   sign_search seen;
   std::int64_t i = 0;
+  for (; i + joined_block <= count; i += joined_block) {
+    fetch_ahead<joined_block * sizeof(float)>(values + i, ahead);
+    fetch_ahead<joined_block * sizeof(float) / 2>(packed, ahead_of_stores);
+    const std::uint64_t all = pack_nonzero_block(values + i, packed, seen);
+    std::memcpy(bits + i / 8, &all, joined_bytes);
+  }
   for (; i + listed_block <= count; i += listed_block) {
-    fetch_ahead<listed_block * sizeof(float)>(values + i, ahead);
-    fetch_ahead<1>(packed, ahead_of_stores);
     const unsigned all = pack_nonzero(values + i, packed, seen);
     for (std::int64_t k = 0; k < listed_block / 8; ++k)
       bits[i / 8 + k] = static_cast<std::uint8_t>(all >> (8 * k));

@@ -161,6 +161,7 @@ void finish_streams() noexcept {
 }
 
 destination destination_of(std::int64_t elements, const execution_context& context) noexcept {
+  if (!is_large(elements)) return destination::caches;
 #if HWY_ARCH_X86
   __builtin_cpu_init();
   if (context.parallel_for == nullptr && __builtin_cpu_is("intel") != 0) return destination::caches;

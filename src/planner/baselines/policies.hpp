@@ -30,6 +30,10 @@ struct ruled {
 /// Whether plans of `p` follow a rule.
 bool has_rule(policy p) noexcept;
 
+/// The options with the one format in which Gist keeps narrow values: the first of theirs, fp16 if there is
+/// none.
+plan_options gist_values(plan_options options);
+
 /// Components as make_options() finds them, each with the one configuration of Gist's rule. Narrow values
 /// are in the first format of `options.values`, fp16 if it is empty. Throws error(invalid_argument) if
 /// `options` have rules for tensors or force an encoding: Gist decides by layer pairs alone.

@@ -121,6 +121,12 @@ class gist {
 
 }  // namespace
 
+plan_options gist_values(plan_options options) {
+  if (options.values.empty()) options.values = {value_format::fp16};
+  options.values.resize(1);
+  return options;
+}
+
 option_set gist_options(const graph& g, const plan_options& options, double margin) {
   if (!options.tensors.empty() || !options.force.empty()) {
     throw error(errc::invalid_argument,
