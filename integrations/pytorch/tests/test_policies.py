@@ -2,7 +2,6 @@
 """Policies that round: the forward pass is untouched, gradients are near, and exact readers get exact values."""
 
 import copy
-
 from types import SimpleNamespace
 
 import pytest
