@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds the licences of the libraries inside a wheel to it, and names them in its metadata.
 
-usage: bundled_licences.py BEFORE AFTER FOLDER NOTICES
+usage: bundled_licences.py BEFORE AFTER FOLDER [NOTICES]
 
 BEFORE is the wheel before `auditwheel repair` and AFTER the one after it. The wheel with the texts goes to FOLDER. The
 texts are those of the Debian packages that the libraries come from; so this runs where AFTER was made. NOTICES is the
-file with those of TensorFlow's headers.
+file with those of TensorFlow's headers, for a wheel that was compiled with them.
 """
 
 import re
@@ -43,10 +43,11 @@ def unpack(wheel, folder):
 
 
 def needed(tree):
-    """Files that the library of this wheel is linked with on this machine, by each of their names."""
+    """Files that the libraries of this wheel are linked with on this machine, by each of their names."""
     files = {}
-    for path in re.findall(r" => (/\S+) \(", run("ldd", str(tree / "stash_tf/libstash_tf.so"))):
-        files[Path(path).name] = files[Path(path).resolve().name] = path
+    for library in sorted(tree.glob("stash_*/**/*.so")):
+        for path in re.findall(r" => (/\S+) \(", run("ldd", str(library))):
+            files[Path(path).name] = files[Path(path).resolve().name] = path
     return files
 
 
@@ -64,7 +65,7 @@ def package_of(path):
 def bundled(before, after):
     """Packages of what is inside."""
     files, packages = needed(before), set(HEADERS_ONLY)
-    for library in sorted(after.glob("stash_tf.libs/*")):
+    for library in sorted(after.glob("*.libs/*")):
         name = re.sub(r"-[0-9a-f]{8}(?=\.so)", "", library.name)
         if name not in files:
             sys.exit(f"bundled_licences: {library.name}: no library of this machine has this name")
@@ -101,7 +102,7 @@ def describe(metadata, packages, files):
     metadata.write_text("\n".join(lines) + "\n\n" + body, encoding="utf-8")
 
 
-def main(before, after, folder, notices):
+def main(before, after, folder, notices=None):
     with tempfile.TemporaryDirectory() as work:
         trees = [unpack(wheel, Path(work, name)) for name, wheel in (("before", before), ("after", after))]
         packages = bundled(*trees)
@@ -109,8 +110,9 @@ def main(before, after, folder, notices):
         texts = information / "licenses/bundled"
         texts.mkdir(parents=True)
         added = copy_texts(packages, texts)
-        added.append(texts / "tensorflow.txt")
-        shutil.copyfile(notices, added[-1])
+        if notices:
+            added.append(texts / "tensorflow.txt")
+            shutil.copyfile(notices, added[-1])
         names = [file.relative_to(information / "licenses").as_posix() for file in added]
         describe(information / "METADATA", packages, names)
         run(sys.executable, "-m", "wheel", "pack", "--dest-dir", folder, str(trees[1]))
@@ -119,6 +121,6 @@ def main(before, after, folder, notices):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

@@ -31,7 +31,7 @@ legs=(
   "cuda|all|programs for a GPU, built by nvcc, on the PTX machine (needs nvcc)"
   "clang|all|encodings and C API with the other compiler"
   "asan|all|what reads foreign bytes or owns memory, under the address and undefined-behaviour sanitizers"
-  "tsan|all|tests of threads, under the thread sanitizer"
+  "tsan|all|tests of threads, and two threads that train with stash_torch, under the thread sanitizer"
   "tidy|all|clang-tidy on what changed since it was last run whole; with --long, on every file"
 )
 
@@ -225,6 +225,41 @@ with_preset() {
     return 1
   fi
   echo "${#all[@]} test programs passed under the $preset preset:" "${all[@]}"
+}
+
+# tsan: tests of threads, and two threads that train with stash_torch, if a Python with torch is there.
+tsan() {
+  with_preset tsan encoders:threads runtime:threads c_api:threads
+  local python=build/venv-torch/bin/python runtime
+  runtime=$(gcc -print-file-name=libtsan.so)
+  if [[ $runtime != /* ]]; then
+    echo "skipped: two threads that train with stash_torch: gcc has no libtsan.so"
+  elif [[ ! -x $python ]]; then
+    echo "skipped: two threads that train with stash_torch: there is no $python (scripts/install_torch)"
+  else
+    cmake --build --preset tsan --parallel "$jobs" --target stash_torch
+    two_threads "$runtime" "$python"
+  fi
+}
+
+# two_threads LIBTSAN PYTHON: Python and torch are not instrumented, so only what the library does counts. The sanitizer must
+# find the race that the program makes when it is asked to.
+two_threads() {
+  local program=integrations/pytorch/tests/two_threads.py log=build/tsan/two_threads.log status=0 plain_addresses=() run
+  if setarch -R true 2>/dev/null; then plain_addresses=(setarch -R); fi
+  run=("${plain_addresses[@]}" env LD_PRELOAD="$1" TSAN_OPTIONS="ignore_noninstrumented_modules=1 exitcode=66"
+    KINETO_LOG_LEVEL=99 PYTHONPATH="$PWD/build/tsan/integrations/pytorch" "$2" -B "$program")
+  if ! "${run[@]}" >"$log" 2>&1; then
+    cat "$log"
+    return 1
+  fi
+  grep "^two_threads:" "$log"
+  "${run[@]}" --race >"$log" 2>&1 || status=$?
+  if [[ $status -ne 66 ]] || ! grep -q "ThreadSanitizer: data race" "$log"; then
+    echo "two_threads: expected the sanitizer to report the race (status 66), got status $status"
+    return 1
+  fi
+  echo "two_threads: the sanitizer has seen the race that it should"
 }
 
 format() {

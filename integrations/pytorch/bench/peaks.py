@@ -68,10 +68,12 @@ def measure(name, policies, count, repeats):
     for each in ["plain", *policies]:
         ratio = statistics.median(a / b for a, b in zip(seconds[each], seconds["plain"])) if repeats else None
         plan = sessions[each].plans[0] if each != "plain" else None
+        expected = plan.fit.expected / peaks[each] if plan and plan.fit.expected else None
         rows.append({"network": name, "batch": count, "policy": each, "peak_bytes": peaks[each],
                      "times_less": round(peaks["plain"] / peaks[each], 3),
                      "saved_bytes": plan.after if plan else sessions[policies[0]].plans[0].before,
-                     "step_time_over_plain": round(ratio, 3) if ratio else None})
+                     "step_time_over_plain": round(ratio, 3) if ratio else None,
+                     "expected_over_peak": round(expected, 4) if expected else None})
         print(json.dumps(rows[-1]), flush=True)
     return rows
 

@@ -108,6 +108,21 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_does():
     assert peak <= 1.01 * smallest
 
 
+@pytest.mark.parametrize("build, policy", [
+    (lambda: models.UNet(activation=torch.nn.ReLU), "lossless"), (models.UNet, "auto"),
+    (lambda: models.Transformer(gated=True, dropout=0), "fp8"), (models.SmallVgg, "lossless")])
+def test_the_budget_that_a_refusal_names_is_the_smallest(build, policy):
+    network = build()
+    step = stepper(network)
+    with stash_torch.compress(network, policy, "1 KiB"), pytest.raises(stash_torch.BudgetError) as caught:
+        for _ in range(8):
+            step()
+    named = int(str(caught.value).split("at least ")[1].split()[0])
+    session, _ = run(network, 14, policy, named)
+    fit = session.plans[0].fit
+    assert fit.settled and not fit.refused and 0.97 * named <= fit.timeline.peak <= named
+
+
 def test_a_refused_step_runs_nothing_and_a_smaller_one_trains():
     """The first op updates its statistics: it must not have run. Another batch size is another step."""
     network = torch.nn.Sequential(torch.nn.BatchNorm2d(3), models.UNet())

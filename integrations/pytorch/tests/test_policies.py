@@ -2,6 +2,7 @@
 """Policies that round: the forward pass is untouched, gradients are near, and exact readers get exact values."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -116,3 +117,17 @@ def test_the_forward_pass_is_untouched():
     x, target = models.batch(4, side)
     losses = {policy: gradients(network, x, target, policy)[0].item() for policy in ("lossless", *LIMITS)}
     assert len(set(losses.values())) == 1
+
+
+def test_a_fused_rms_norm_is_asked_whether_an_error_is_too_large():
+    """A GPU's node, which keeps its scales in another slot than other norms."""
+    class Node:
+        _saved_normalized_shape = (16,)
+        _saved_result1 = torch.full((8, 1), 100.0)
+
+    slot = SimpleNamespace(name="input", node=0, shape=(8, 16), stride=(16, 1), offset=0)
+    nodes, group = [SimpleNamespace(name="FusedRmsNormBackward0", handle=Node())], SimpleNamespace(slots=[slot])
+    assert norms.reads(nodes, group)
+    small, large = torch.full((128,), 0.5e-3), torch.full((128,), 0.5e-3)
+    large[16:32] = 0.01  # one row; scaled: an error of 1
+    assert norms.bear(nodes, group, small) and not norms.bear(nodes, group, large)

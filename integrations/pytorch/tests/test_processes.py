@@ -5,7 +5,6 @@ import contextlib
 import faulthandler
 import gc
 import os
-import threading
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 import stash_torch
+import two_threads
 from training import assert_same, classify
 
 
@@ -112,30 +112,9 @@ def test_other_ways_to_read_a_model(way):
     assert torch.equal(*found)
 
 
-def test_two_threads_with_a_session_each():
-    lock = threading.Lock()  # the threads share torch's generator, from which weights come
-
-    def train(results):
-        with lock:
-            torch.manual_seed(7)
-            network = models.UNet()
-        with stash_torch.compress(network) as session:
-            for step in range(4):
-                network.zero_grad()
-                classify(network, *models.batch(2, 32, step)).backward()
-        results.append((session.counts["steps"], [each.grad for each in network.parameters()]))
-
-    alone, together = [], []
-    train(alone)
-    threads = [threading.Thread(target=train, args=(together,)) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len(together) == 2
-    for steps, gradients in together:
-        assert steps == 3
-        assert all(torch.equal(a, b) for a, b in zip(gradients, alone[0][1]))
+@pytest.mark.parametrize("what", [two_threads.own_sessions, two_threads.one_session])
+def test_two_threads(what):
+    what()
 
 
 @pytest.mark.parametrize("steps", [200, pytest.param(1000, marks=pytest.mark.slow)])

@@ -134,7 +134,7 @@ def test_the_mask_of_a_dropout_is_kept_as_bits():
 
 def test_a_batch_norm_without_parameters_is_computed_again():
     plan = run(nn.BatchNorm2d(8, affine=False), functional.silu).plans[0]
-    calls = [call for group in plan.groups.values() if group.recipe for call in group.recipe.calls()]
+    calls = [call for group in plan.groups.values() if group.recipe for call in group.recipe.calls]
     assert "statistics" in {call.fixed.get("way") for call in calls}
 
 

@@ -130,7 +130,7 @@ class Chooser:
     def trials(self, recipe):
         """Sets what nodes do not keep, one combination after the other, until the caller is content."""
         calls = {}  # of each node: one for every way that leads to it
-        for call in recipe.calls():
+        for call in recipe.calls:
             if OPS[self.nodes[call.node].name].trials and call.node not in self.composer.fixed:
                 calls.setdefault(call.node, []).append(call)
             call.fixed |= self.composer.fixed.get(call.node, {})  # another recipe of this round may have found it

@@ -56,6 +56,7 @@ class Fit:
         self.levels = Levels(plan, ahead > 0 and budget is not None)
         self.timeline = None  # of the plan as it is now
         self.least = None  # bytes: the lowest peak that was measured
+        self.expected = None  # bytes: the peak of the plan as it is now, by the peak of the smallest
         self.looks = 0
         self.settled = self.refused = False
         self._begin(0 if budget is not None else self.levels.narrowest)
@@ -92,7 +93,9 @@ class Fit:
                 self._begin(following)
                 return
             if timeline.peak > self.target:
-                self.attempts = ATTEMPTS - 1  # what stays raw seldom lowers a peak
+                # What stays raw or is shared seldom lowers a peak, and is tried once. The budget does not say how: so the least
+                # peak is the same whatever it is, and a budget of that peak is kept.
+                self.bound, self.attempts = timeline.peak, ATTEMPTS - 1
             self._change()
             return
         excess = timeline.peak - self.target
@@ -125,13 +128,15 @@ class Fit:
         shared, waiting = self._sharing(live, choices)
         self._leave_raw(live, choices, waiting)
         if shared or back or choices != self.chosen:
+            self.expected = max((bytes for moment, bytes in zip(self.smallest.moments, live)
+                                if moment[0] not in self.smallest.without), default=0)
             self._set(self.levels.with_masks(choices), shared, back)
         else:
             self._settle_for_smallest()
 
     def _settle_for_smallest(self):
         self._set(self.chosen)
-        self.timeline, self.settled = self.smallest, True
+        self.timeline, self.settled, self.expected = self.smallest, True, self.smallest.peak
         self.refused = self.smallest.peak > self.target
 
     def _fits(self, live, more):
@@ -199,13 +204,16 @@ class Fit:
         return frozenset(shared), waiting
 
     def _leave_raw(self, live, choices, waiting):
-        """The most time for a byte first."""
-        def time_for_bytes(group):
+        """The most time for a byte first. Above the budget the latest storages: times differ from run to run, and so would the
+        least peak."""
+        def worth(group):
+            if self.smallest.peak > self.target:
+                return group.first
             choice = choices[group.key]
             return choice.seconds / (group.bytes - choice.kept_bytes or 1)
 
         groups = [group for key, group in self.plan.groups.items() if not choices[key].raw and not choices[key].host_bytes]
-        for group in sorted(groups, key=time_for_bytes, reverse=True):
+        for group in sorted(groups, key=worth, reverse=True):
             self._try(live, choices, group, raw(group, "it does not raise the peak"), waiting.get(group.key, {}))
 
     def _try(self, live, choices, group, wider, instead=None):

@@ -16,7 +16,7 @@ def recipes_of(plan, graph, op_of, target_of):
     for group in plan.groups.values():
         recipe, nodes, sources = plan.chosen(group).recipe, set(), set()
         while recipe is not None:
-            nodes |= {call.node for call in recipe.calls() if not is_view(plan.nodes[call.node])}
+            nodes |= {call.node for call in recipe.calls if not is_view(plan.nodes[call.node])}
             sources |= recipe.groups
             append(found, facts.recipe(target_of(group), sorted(op_of[each] for each in nodes)))
             again = next((key for key in sorted(sources) if plan.chosen(plan.groups[key]).recipe is not None), None)

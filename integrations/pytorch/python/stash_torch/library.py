@@ -79,6 +79,37 @@ def record_use(tensor, stream):
         tensor.record_stream(stream)
 
 
+class _Host(threading.local):
+    """What calls on the host are given, filled anew by every call of a thread: to make these takes longer than to encode a small
+    tensor."""
+
+    def __init__(self):
+        self.view = api.TensorView(space=api.SPACE_HOST, rank=1)
+        self.report = api.EncodeReport()
+        self.encoded = api.EncodedView(report=ctypes.pointer(self.report))
+        self.stored = api.EncodedTensor(rank=1, bytes=ctypes.pointer(self.encoded))
+        self.size = ctypes.c_size_t()
+
+    def dense(self, tensor):
+        """As _dense."""
+        view = self.view
+        view.data, view.type, view.dims[0] = tensor.data_ptr(), TYPES[tensor.dtype], tensor.numel()
+        return view
+
+    def bytes(self, buffer):
+        """As _encoded, with a report of its own."""
+        encoded = self.encoded
+        encoded.data, encoded.bytes, self.report.status = buffer.data_ptr(), buffer.numel(), api.OK
+        return encoded
+
+    def check(self, function):
+        if self.report.status:
+            raise Error(api.CORRUPT_DATA, f"{function}: report: expected status 0, got {self.report.status}")
+
+
+_host = _Host()
+
+
 def _dense(tensor):
     """The view of a tensor of any shape whose elements lie without gaps, as one row."""
     space = api.SPACE_DEVICE if on_device(tensor) else api.SPACE_HOST
@@ -88,7 +119,7 @@ def _dense(tensor):
 
 
 def bound_bytes(how, dtype, elements):
-    size = ctypes.c_size_t()
+    size = _host.size
     api.encoded_bytes_bound(how, TYPES[dtype], elements, size)
     return size.value
 
@@ -96,8 +127,8 @@ def bound_bytes(how, dtype, elements):
 def exact_bytes(how, tensor):
     """Bytes that encoding these values takes. Reads them once. Waits for the device."""
     if not on_device(tensor):
-        size = ctypes.c_size_t()
-        api.encoded_bytes_exact(how, _dense(tensor), None, size)
+        size = _host.size
+        api.encoded_bytes_exact(how, _host.dense(tensor), None, size)
         return size.value
     query, size = ctypes.POINTER(api.SizeQuery)(), api.StoredSize()
     with current(tensor.device):
@@ -124,6 +155,10 @@ def _tensor(how, dtype, dims, buffer, report):
 def encode(how, tensor, size):
     """`size` bytes that hold the elements of `tensor` in memory order; raises Error if they are too few."""
     buffer = torch.empty(size, dtype=torch.uint8, device=tensor.device)
+    if not on_device(tensor):
+        api.encode(how, _host.dense(tensor), _host.bytes(buffer), None, None)
+        _host.check("encode")
+        return buffer
     report = report_of(tensor)
     with current(tensor.device):
         api.encode(how, _dense(tensor), _encoded(buffer, report), None, context_of(tensor))
@@ -138,6 +173,13 @@ def encode_all(how, tensor):
 
 def decode(how, buffer, output):
     """Writes the elements into `output`, in memory order."""
+    if not on_device(output):
+        stored = _host.stored
+        stored.encoding, stored.type, stored.dims[0] = ctypes.pointer(how), TYPES[output.dtype], output.numel()
+        _host.bytes(buffer)
+        api.decode(stored, _host.dense(output), None, None)
+        _host.check("decode")
+        return output
     report = report_of(output)
     with current(output.device):
         stored = _tensor(how, TYPES[output.dtype], (output.numel(),), buffer, report)

@@ -83,16 +83,26 @@ def bear(nodes, group, error):
         node = nodes[slot.node]
         if slot.name == "input" and node.name in _ROWS:
             mine = error.as_strided(slot.shape, slot.stride, slot.offset)
-            rows, scale = _ROWS[node.name](mine.float(), node.handle), saved(node.handle, "result2")
+            rows_of, statistics = _ROWS[node.name]
+            rows, scale = rows_of(mine.float(), node.handle), saved(node.handle, statistics)
             if not bool((rows.square().mean(1).sqrt() * scale.reshape(-1)).amax() <= COARSEST):
                 return False
     return True
 
 
-# Of every norm: what shares one scale, as a row.
+def _channels(x, node):
+    return x.transpose(0, 1).reshape(x.shape[1], -1)
+
+
+def _normalized(x, node):
+    return x.reshape(-1, math.prod(setting_of(node, "normalized_shape")))
+
+
+# Of every norm: what shares one scale, as a row, and the slot of these scales.
 _ROWS = {
-    "CudnnBatchNormBackward0": lambda x, node: x.transpose(0, 1).reshape(x.shape[1], -1),
-    "NativeBatchNormBackward0": lambda x, node: x.transpose(0, 1).reshape(x.shape[1], -1),
-    "NativeGroupNormBackward0": lambda x, node: x.reshape(x.shape[0] * setting_of(node, "group"), -1),
-    "NativeLayerNormBackward0": lambda x, node: x.reshape(-1, math.prod(setting_of(node, "normalized_shape"))),
+    "CudnnBatchNormBackward0": (_channels, "result2"),
+    "FusedRmsNormBackward0": (_normalized, "result1"),
+    "NativeBatchNormBackward0": (_channels, "result2"),
+    "NativeGroupNormBackward0": (lambda x, node: x.reshape(x.shape[0] * setting_of(node, "group"), -1), "result2"),
+    "NativeLayerNormBackward0": (_normalized, "result2"),
 }

@@ -3,6 +3,7 @@
 does there."""
 
 import bisect
+import collections
 import dataclasses
 import functools
 from dataclasses import dataclass, field
@@ -126,8 +127,23 @@ class Recipe:
     @functools.cached_property
     def ready_at(self):
         """The node at which all storages that it reads itself have been saved."""
-        return max((each.group[0] for call in self.calls() for each in call.inputs if isinstance(each, Source)), default=-1)
+        return max((each.group[0] for each in self.sources), default=-1)
 
+    @functools.cached_property
+    def sources(self):
+        """Every Source, as often as it is read."""
+        return [each for call in self.calls for each in call.inputs if isinstance(each, Source)]
+
+    @functools.cached_property
+    def held(self):
+        return {each for call in self.calls for each in call.inputs if isinstance(each, Held)}
+
+    @functools.cached_property
+    def reads(self):
+        """How often each group is read."""
+        return collections.Counter(each.group for each in self.sources)
+
+    @functools.cached_property
     def calls(self):
         found = []
 
@@ -222,12 +238,14 @@ class Work:
     dtype: object = None
     pinned: tuple = ()  # (edge, slot, address): parameters that tell which module this is
 
-    def premises(self):
-        """What a step must have in common with the recorded one here, for recipes that run this op."""
-        return self.settings, self.shape, self.dtype, self.pinned
-
-    def idle(self):
-        return not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
+    def settle(self):
+        """Follows from the rest, once that is known. premises: what a step must have in common with the recorded one here, for
+        recipes that run this op."""
+        self.idle = not (self.slots or self.sources or self.held or self.settings or self.shape is not None)
+        self.bounded = tuple(each for each in self.slots if each.bounds)
+        self.declared = tuple(each.slot.name for each in self.slots if each.slot.declared)
+        self.premises = self.settings, self.shape, self.dtype, self.pinned
+        return self
 
 
 def schedule(plan):
@@ -244,7 +262,7 @@ def schedule(plan):
     for group in plan.groups.values():
         if group.recipe is not None:
             _schedule_recipe(plan, group.recipe, work)
-    return work
+    return [each.settle() for each in work]
 
 
 def _schedule_recipe(plan, recipe, work):
@@ -253,7 +271,7 @@ def _schedule_recipe(plan, recipe, work):
         source = plan.groups[key]
         if source.form is None and source.recipe is None:
             work[source.first].sources[key] = next(slot for slot in source.slots if (slot.node, slot.name) == key)
-    for call in recipe.calls():
+    for call in recipe.calls:
         mine = work[call.node]
         mine.settings = call.settings
         mine.shape, mine.dtype = tuple(plan.nodes[call.node].shape), plan.nodes[call.node].dtype

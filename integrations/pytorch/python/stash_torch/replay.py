@@ -8,7 +8,7 @@ import torch
 
 from . import forms, library, needs
 from .entries import Computed, Encoded, Raw, Waiting
-from .plan import Held, Source, evaluate
+from .plan import evaluate
 from .recipes import OPS
 from .step import edges_of, held_tensor, hooked_by_others, raw_slot, saved, setting_of, slots_of
 
@@ -37,18 +37,18 @@ class Replay:
             raise Deviation
         if self.session.mover is not None:
             self.session.mover.passed(position)
-        if work.idle():
+        if work.idle:
             return
         if hooked_by_others() or not _has_premises(node, work):
             raise Deviation
-        if any(_bounds_of(node, each.slot) != each.bounds for each in work.slots if each.bounds):
+        if work.bounded and any(_bounds_of(node, each.slot) != each.bounds for each in work.bounded):
             raise Deviation
-        if any(each.slot.declared and each.slot.name not in slots_of(node) for each in work.slots):
+        if work.declared and not set(work.declared) <= set(slots_of(node)):
             raise Deviation  # another function of that name
         tensors = [self._saved(node, each.slot) for each in work.slots]
         sources = {group: self._saved(node, slot) for group, slot in work.sources.items()}
         if work.shape is not None:
-            self.premises[position] = work.premises()
+            self.premises[position] = work.premises
         for edge, slot in work.held:
             tensor = held_tensor(node, edge, slot)
             if tensor is None:
@@ -159,17 +159,15 @@ class Replay:
     def _recipe(self, recipe, exact):
         """A call that holds all that the recipe reads, or None if something was not kept."""
         nodes, work, groups = self.session.active.nodes, self.session.active.work, self.session.active.groups
-        calls = recipe.calls()
-        inputs = [each for call in calls for each in call.inputs]
-        entries = {each.group: self.entries.get(each.group) for each in inputs if isinstance(each, Source)}
-        held = {each: self.held.get((each.node, each.edge, each.slot)) for each in inputs if isinstance(each, Held)}
+        read = recipe.reads
+        entries = {group: self.entries.get(group) for group in read}
+        held = {each: self.held.get((each.node, each.edge, each.slot)) for each in recipe.held}
         # Another plan may have been followed up to here, which asked for something else.
-        premised = all(self.premises.get(call.node) == work[call.node].premises() for call in calls)
+        premised = all(self.premises.get(call.node) == work[call.node].premises for call in recipe.calls)
         if not premised or None in [*entries.values(), *held.values()]:
             return None
         if not all(_serves(entry, groups[key].gives()) for key, entry in entries.items()):
             return None
-        read = collections.Counter(each.group for each in inputs if isinstance(each, Source))
 
         def run(node, values, chosen):
             return OPS[nodes[node].name].run(values, {"exact": exact, **chosen})
@@ -203,8 +201,10 @@ def _has_premises(node, work):
         made = node._input_metadata[0]
         if tuple(made.shape) != work.shape or made.dtype != work.dtype:
             return False
-    return (all(held_tensor(node, edge, slot).data_ptr() == address for edge, slot, address in work.pinned)
-            and all(_is_set(node, name, value) for name, value in work.settings.items()))
+    for edge, slot, address in work.pinned:
+        if held_tensor(node, edge, slot).data_ptr() != address:
+            return False
+    return not work.settings or all(_is_set(node, name, value) for name, value in work.settings.items())
 
 
 def _is_set(node, name, value):
@@ -263,8 +263,15 @@ def unpack(payload):
     if replay is not None:
         replay.session.begin_backward(replay.forward)
         replay.reached(payload.work.slot.node)
+    if not torch.is_grad_enabled():
+        return _read(payload)
     with torch.no_grad():
-        if torch.is_autocast_enabled(payload.device.type):
-            with torch.autocast(payload.device.type, enabled=False):
-                return payload.tensor()
-        return payload.tensor()
+        return _read(payload)
+
+
+def _read(payload):
+    """Not under autocast: an op runs again in the types in which it ran."""
+    if torch.is_autocast_enabled(payload.device.type):
+        with torch.autocast(payload.device.type, enabled=False):
+            return payload.tensor()
+    return payload.tensor()
