@@ -209,6 +209,25 @@ def test_an_op_that_writes_a_value_which_autograd_does_not_keep_is_not_run_again
     assert not any("constant_pad_nd" in group.recipe.names for group in plan.groups.values() if group.recipe)
 
 
+@pytest.mark.parametrize("change", [lambda x, number: x * number, lambda x, number: x / number, lambda x, number: x + number,
+                                    lambda x, number: number - x])
+def test_a_plain_number_that_changes_from_step_to_step(change):
+    """Autograd keeps a factor and a divisor; what adds a number is not run again. Gradients have eager's bits either way."""
+    class Schedule(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.head, self.count = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10), 0
+
+        def forward(self, x):
+            self.count += 1
+            return self.head(functional.silu(change(self.second(functional.silu(self.first(x))), self.count / 7)))
+
+    batches = [(torch.randn(64, 64), torch.randint(0, 10, (64,))) for _ in range(4)]
+    plan = assert_same(Schedule(), batches).plans[0]
+    names = {name for group in plan.groups.values() if group.recipe for name in group.recipe.names}
+    assert names & {"silu", "mul", "div"} and not names & {"add", "sub", "rsub"}
+
+
 def test_another_epsilon_in_the_same_place_is_a_deviation():
     """Two norms with equal parameters but unequal epsilon take turns; autograd does not tell them apart."""
     class Turns(nn.Module):
