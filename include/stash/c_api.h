@@ -663,7 +663,8 @@ typedef struct stash_plan_options {
   int32_t swap;          /**< 0: nothing moves to the host */
   int32_t evaluations;   /**< with a model; 0: the planner's default */
   int32_t no_layout;     /**< 0: buffers get offsets; 1: they get none */
-  int32_t reserved_end;  /**< 0 */
+  /** 0: ops keep the order of the graph; 1: they get another one where that needs less memory */
+  int32_t any_order;
 } stash_plan_options;
 
 /** Texts end with a zero byte and are given back with stash_free_text(). `options` may be null. Written on

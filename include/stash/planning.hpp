@@ -35,6 +35,9 @@ struct planning_options {
   /// False: buffers get no offsets, which takes less time, and the budget holds for the largest sum of live
   /// bytes: for callers that place buffers themselves (docs/plan.md, "Plans without a layout").
   bool lay_out = true;
+  /// True: the ops may run in another order of the same stages and the same bits, where that needs less
+  /// memory. The plan says which op of the graph each of its ops is (docs/plan.md, "planned_op").
+  bool any_order = false;
 };
 
 /// Plans one training step of a graph and gives the plan as JSON.

@@ -514,7 +514,8 @@ class PlanOptions(_Sized):
         ("swap", c_int32),  # 0: nothing moves to the host
         ("evaluations", c_int32),  # with a model; 0: the planner's default
         ("no_layout", c_int32),  # 0: buffers get offsets; 1: they get none
-        ("reserved_end", c_int32),  # 0
+        # 0: ops keep the order of the graph; 1: they get another one where that needs less memory
+        ("any_order", c_int32),
     ]
 
 

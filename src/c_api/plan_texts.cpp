@@ -61,6 +61,10 @@ stash::planning_options to_options(std::string_view function, const stash_plan_o
     refuse(function, "options.no_layout", "0 or 1", std::to_string(c.no_layout));
   }
   result.lay_out = c.no_layout == 0;
+  if (c.any_order != 0 && c.any_order != 1) {
+    refuse(function, "options.any_order", "0 or 1", std::to_string(c.any_order));
+  }
+  result.any_order = c.any_order == 1;
   return result;
 }
 

@@ -103,6 +103,7 @@ planner::plan_options parsed(const planning_options& options) {
   o.swap = options.swap;
   if (options.evaluations != 0) o.evaluations = options.evaluations;
   o.lay_out = options.lay_out;
+  if (options.any_order) o.order = planner::op_order::memory;
   return o;
 }
 

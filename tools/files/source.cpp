@@ -365,6 +365,11 @@ void plan_source::declare(CLI::App& command) {
                   "default: as little as possible, with --machine its memory")
       ->type_name("SIZE")
       ->check(some_text());
+  command
+      .add_option("--order", order,
+                  "order of the ops: keep, or memory (another one with the same bits, where that needs less)")
+      ->type_name("ORDER")
+      ->capture_default_str();
   command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal")
       ->type_name("ENCODING")
       ->check(some_text());
@@ -418,6 +423,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
   planner::plan_options o;
   o.chosen_policy = planner::parse_policy(policy);
   o.force = force;
+  o.order = planner::parse_op_order(order);
   o.threads = threads;
   o.machine = machine_note;
   o.evaluations = evaluations;

@@ -81,6 +81,7 @@ struct plan_source {
   std::string machine;                   ///< name or file; empty: no model
   std::vector<std::string> values;       ///< narrower formats that auto and gist may use
   std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
+  std::string order = "keep";            ///< or "memory"
   bool no_swap = false, swap_all = false;
   std::int32_t evaluations = 12000;
   std::uint64_t seed = 1;

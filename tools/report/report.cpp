@@ -26,6 +26,15 @@ double gap(const planner::plan_times& t) {
 
 }  // namespace
 
+namespace {
+
+std::ptrdiff_t moved_ops(const planner::plan& p) {
+  const auto ids = p.planned_op.ids();
+  return std::count_if(ids.begin(), ids.end(), [&](planner::op_id o) { return p.planned_op[o] != o; });
+}
+
+}  // namespace
+
 nlohmann::ordered_json plan_report(const planner::plan& p) {
   const planner::plan_sizes& z = p.sizes;
   nlohmann::ordered_json j;
@@ -58,6 +67,7 @@ nlohmann::ordered_json plan_report(const planner::plan& p) {
   if (!p.laid_out) j["laid_out"] = false;
   j["slot_margin"] = p.slot_margin;
   j["overflow_bytes"] = p.overflow_bytes;
+  if (!p.planned_op.empty()) j["moved_ops"] = moved_ops(p);
   auto& encodings = j["encodings"] = nlohmann::ordered_json::array();
   for (const planner::storage_id s : p.choices.ids()) {
     const planner::stash_choice& c = p.choices[s];
@@ -85,6 +95,9 @@ std::string plan_summary(const planner::plan& p) {
   if (!p.laid_out) text += "  (without a layout: peaks are the largest sums of live bytes)\n";
   text += fmt::format("  {:<22}{:>14.2f} x {:>14.2f} x\n", "ratio", ratio(z.baseline_peak, z.planned_peak),
                       ratio(z.baseline_peak_total, z.planned_peak_total));
+  if (!p.planned_op.empty())
+    text += fmt::format("  ({} of {} ops run in another place than in the graph)\n", moved_ops(p),
+                        p.network.ops.size());
   // What moves to the host is not bound by what encodings alone can do.
   const bool moves = std::any_of(p.choices.begin(), p.choices.end(),
                                  [](const planner::stash_choice& c) { return c.swapped; });

@@ -218,10 +218,17 @@ class peak_search {
   id_vector<step_number, bool> marked_;
 };
 
+// Updates are no steps; they follow as they are.
 id_vector<op_id, op_id> ops_of(const plan& p, const task_list& order) {
   id_vector<op_id, op_id> ops;
-  for (const step_number i : order)
-    if (p.steps[i].kind == step_kind::run) ops.push_back(p.steps[i].op);
+  id_vector<op_id, bool> runs(p.network.ops.size(), false);
+  for (const step_number i : order) {
+    if (p.steps[i].kind != step_kind::run) continue;
+    ops.push_back(p.steps[i].op);
+    runs[p.steps[i].op] = true;
+  }
+  for (const op_id o : p.network.ops.ids())
+    if (!runs[o]) ops.push_back(o);
   return ops;
 }
 

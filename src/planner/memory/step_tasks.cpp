@@ -70,13 +70,13 @@ class task_maker {
 
   void add_op_dependencies() {
     const op_dependencies ops = dependencies_of(p_.network);
-    id_vector<op_id, step_number> step_of(p_.network.ops.size(), 0);
+    id_vector<op_id, step_number> step_of(p_.network.ops.size(), -1);  // updates are no steps
     for (const step_number i : p_.steps.ids())
       if (runs(i)) step_of[p_.steps[i].op] = i;
     for (const step_number i : p_.steps.ids()) {
       if (!runs(i)) continue;
       for (const op_id first : ops.before[p_.steps[i].op])
-        made_.before[i].push_back(step_of[first]);
+        if (step_of[first] >= 0) made_.before[i].push_back(step_of[first]);
     }
   }
 

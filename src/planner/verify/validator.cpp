@@ -73,6 +73,7 @@ std::vector<plan_finding> validate(const plan& p, double* proven_ms) {
     if (b.bytes >= 0 && b.bytes <= largest_size && total <= largest_total) total += b.bytes;
   }
   if (total > largest_total) found.add(plan_fault::bad_size, "buffers: more than 2^60 bytes in total");
+  check_planned_order(p, found);
   if (!found.empty()) return found.take();
 
   const graph_history history(g);

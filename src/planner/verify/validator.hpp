@@ -12,14 +12,14 @@
 namespace stash::planner {
 
 enum class plan_fault : std::uint8_t {
-  bad_graph,         ///< the graph does not pass check_graph
-  bad_reference,     ///< an id out of range, or lists of the wrong length
-  bad_order,         ///< ops missing, twice, or not in the graph's order
-  bad_alignment,     ///< offset or size not a multiple of 64, or negative
-  bad_overlap,       ///< two buffers alive at one step share bytes
-  bad_lifetime,      ///< a step touches a buffer outside [first_step, last_step]
-  bad_size,          ///< a buffer is smaller than what it holds
-  missing_value,     ///< a step reads what was not written, was overwritten, or belongs to another storage
+  bad_graph,      ///< the graph does not pass check_graph
+  bad_reference,  ///< an id out of range, or lists of the wrong length
+  bad_order,      ///< ops missing, twice, not in the graph's order, or in one that the planned graph forbids
+  bad_alignment,  ///< offset or size not a multiple of 64, or negative
+  bad_overlap,    ///< two buffers alive at one step share bytes
+  bad_lifetime,   ///< a step touches a buffer outside [first_step, last_step]
+  bad_size,       ///< a buffer is smaller than what it holds
+  missing_value,  ///< a step reads what was not written, was overwritten, or belongs to another storage
   illegal_encoding,  ///< the stored form does not serve the need of a reader, or the policy forbids it
   lost_sign,         ///< a sign is read from a cast that may round to zero
   bad_totals,        ///< reported sizes do not match the buffers (peak, wall)

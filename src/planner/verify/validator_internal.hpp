@@ -117,6 +117,10 @@ void check_references(const graph& g, finding_list& found);
 /// The chosen alternatives read what docs/needs.md says, and the state that the forward op saw.
 void check_alternatives(const plan& p, const graph_history& history, finding_list& found);
 
+/// Ops in another order than planned: each once, and those that touch the same bytes, or bytes of a recipe,
+/// in the order of the graph that was planned, unless all of them read. Needs check_graph().
+void check_planned_order(const plan& p, finding_list& found);
+
 /// Policy, needs and stored forms (docs/needs.md).
 void check_choices(const plan& p, finding_list& found);
 
