@@ -5,8 +5,9 @@ over long sequences, plain and under the policies.
 
 Each batch is measured in a process of its own (tests/run_model.py): the peak of requested bytes that TensorFlow's profiler
 sees, without weights and inputs, oneDNN off. The next batch to try follows from a line through the nearest peaks; the
-answer is a batch that stays within, the next larger one (or multiple) having been measured above. The record also has the bytes of the
-logits: of a large vocabulary, they and their gradient bound the batch whatever else is kept."""
+answer is a batch that stays within, the next larger one (or multiple) having been measured above. The record also has the
+bytes of the logits: of a large vocabulary, they and their gradient bound the batch whatever else is kept. Rows of earlier
+runs keep their commit and processor."""
 
 import argparse
 import functools
@@ -113,7 +114,9 @@ def main():
     settings = {name: getattr(arguments, name) for name in ("length", "vocabulary", "width")} | {"limit_bytes": limit}
     if arguments.json and arguments.json.is_file():
         before = json.loads(arguments.json.read_text())
-        record["rows"] = [row for row in before["rows"] if any(row[name] != value for name, value in settings.items())]
+        origin = {name: before[name] for name in ("commit", "processor")}
+        record["rows"] = [{**origin, **row} for row in before["rows"]
+                          if any(row[name] != value for name, value in settings.items())]
         if record["rows"]:
             record["command"] = f"{before['command']}; {record['command']}"
     plain = None
@@ -128,8 +131,9 @@ def main():
             return peak
 
         batch, peak, peaks = largest_batch(peak_of, limit, arguments.first, arguments.multiple)
-        row = {**settings, "multiple": arguments.multiple, "policy": policy, "batch": batch, "peak_bytes": peak, "logits_bytes": 4 * batch * arguments.length
-               * arguments.vocabulary, "measured": {str(each): peaks[each] for each in sorted(peaks)}}
+        logits = 4 * batch * arguments.length * arguments.vocabulary
+        row = {**settings, "multiple": arguments.multiple, "policy": policy, "batch": batch, "peak_bytes": peak,
+               "logits_bytes": logits, "measured": {str(each): peaks[each] for each in sorted(peaks)}}
         if batch and "stash" in facts_of[batch]:
             row["predicted_peak_bytes"] = facts_of[batch]["stash"]["predicted_peak_bytes"]
         record["rows"].append(row)

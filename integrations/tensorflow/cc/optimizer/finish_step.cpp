@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "optimizer/lists/unused_loop_variables.hpp"
 #include "optimizer/read_step.hpp"
 #include "optimizer/rewrite/check.hpp"
 #include "optimizer/rewrite/count_samples.hpp"
 #include "optimizer/rewrite/refuse.hpp"
-#include "optimizer/rewrite/unused_loop_variables.hpp"
 
 namespace stash_tf {
 

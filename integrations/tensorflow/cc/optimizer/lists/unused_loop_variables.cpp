@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/unused_loop_variables.hpp"
+#include "optimizer/lists/unused_loop_variables.hpp"
 
 #include <algorithm>
 #include <set>
