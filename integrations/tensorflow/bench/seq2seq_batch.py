@@ -5,8 +5,9 @@ over long sequences, plain and under the policies.
 
 Each batch is measured in a process of its own (tests/run_model.py): the peak of requested bytes that TensorFlow's profiler
 sees, without weights and inputs, oneDNN off. The next batch to try follows from a line through the nearest peaks; the
-answer is a batch that stays within, the next larger one having been measured above. The record also has the bytes of the
-logits: of a large vocabulary, they and their gradient bound the batch whatever else is kept."""
+answer is a batch that stays within, the next larger one (or multiple) having been measured above. The record also has the
+bytes of the logits: of a large vocabulary, they and their gradient bound the batch whatever else is kept. Rows of earlier
+runs keep their commit and processor."""
 
 import argparse
 import functools
@@ -20,7 +21,7 @@ from pathlib import Path
 from records import facts, save
 
 NAME = "seq2seq_batch"
-POLICIES = ("none", "lossless", "fp8")
+POLICIES = ("none", "lossless", "fp8")  # "lossless all": recompute="all"
 
 
 def parse_arguments(words=None):
@@ -31,12 +32,13 @@ def parse_arguments(words=None):
     parser.add_argument("--width", default=256, type=int, help="units of a layer")
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--first", default=16, type=int, help="the batch to begin with")
+    parser.add_argument("--multiple", default=1, type=int, help="only batches that are multiples of it are measured")
     parser.add_argument("--json", type=Path, help="the record; rows of other settings stay")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments, rest = parser.parse_known_args(words)
     if rest and not arguments.worker:
         parser.error(f"unknown arguments: {' '.join(rest)}")
-    for name in ("peak", "length", "vocabulary", "width", "first"):
+    for name in ("peak", "length", "vocabulary", "width", "first", "multiple"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name}: expected 1 or more, got {getattr(arguments, name)}")
     return arguments, rest
@@ -59,8 +61,9 @@ def measured(arguments, policy, batch):
     """The record of a step with this batch."""
     import run_pool
 
-    words, environment = run_pool.command(NAME, onednn=False, policy=policy, batch=batch, steps=1, inter=1, intra=os.cpu_count(),
-                                          measure="peak,counters", peak_steps=1)
+    name, _, again = policy.partition(" ")
+    words, environment = run_pool.command(NAME, onednn=False, policy=name, recompute=again or None, batch=batch, steps=1,
+                                          inter=1, intra=os.cpu_count(), measure="peak,counters", peak_steps=1)
     sizes = [f"--{name}={getattr(arguments, name)}" for name in ("length", "vocabulary", "width")]
     done = subprocess.run([sys.executable, str(Path(__file__).resolve()), "--worker", *sizes, *words[1:]], env=environment,
                           capture_output=True, text=True, check=False)
@@ -82,8 +85,13 @@ def next_batch(peaks, limit, within, above):
     return int(min(max(guess, within + 1), highest))
 
 
-def largest_batch(peak_of, limit, first):
-    """(batch, its peak, {batch: peak} of all that were measured); batch 0: not even one sample stays within."""
+def largest_batch(peak_of, limit, first, multiple=1):
+    """(batch, its peak, {batch: peak} of all that were measured); batch 0: not even the smallest one stays within."""
+    if multiple > 1:
+        _, _, peaks = largest_batch(lambda count: peak_of(count * multiple), limit, max(first // multiple, 1))
+        peaks = {count * multiple: peak for count, peak in peaks.items()}
+        within = max((batch for batch in peaks if peaks[batch] <= limit), default=0)
+        return within, peaks.get(within, 0), peaks
     peaks, within, above = {}, 0, None
     batch = first
     while above is None or above - within > 1:
@@ -106,7 +114,9 @@ def main():
     settings = {name: getattr(arguments, name) for name in ("length", "vocabulary", "width")} | {"limit_bytes": limit}
     if arguments.json and arguments.json.is_file():
         before = json.loads(arguments.json.read_text())
-        record["rows"] = [row for row in before["rows"] if any(row[name] != value for name, value in settings.items())]
+        origin = {name: before[name] for name in ("commit", "processor")}
+        record["rows"] = [{**origin, **row} for row in before["rows"]
+                          if any(row[name] != value for name, value in settings.items())]
         if record["rows"]:
             record["command"] = f"{before['command']}; {record['command']}"
     plain = None
@@ -120,14 +130,15 @@ def main():
             print(f"  {policy} {batch}: {peak / 2**20:.1f} MiB ({time.perf_counter() - start:.0f} s)", flush=True)
             return peak
 
-        batch, peak, peaks = largest_batch(peak_of, limit, arguments.first)
-        row = {**settings, "policy": policy, "batch": batch, "peak_bytes": peak, "logits_bytes": 4 * batch * arguments.length
-               * arguments.vocabulary, "measured": {str(each): peaks[each] for each in sorted(peaks)}}
+        batch, peak, peaks = largest_batch(peak_of, limit, arguments.first, arguments.multiple)
+        logits = 4 * batch * arguments.length * arguments.vocabulary
+        row = {**settings, "multiple": arguments.multiple, "policy": policy, "batch": batch, "peak_bytes": peak,
+               "logits_bytes": logits, "measured": {str(each): peaks[each] for each in sorted(peaks)}}
         if batch and "stash" in facts_of[batch]:
             row["predicted_peak_bytes"] = facts_of[batch]["stash"]["predicted_peak_bytes"]
         record["rows"].append(row)
         plain = plain or batch
-        print(f"{policy:9} {batch:6} samples  {peak / 2**20:8.1f} MiB  {batch / plain if plain else 0:5.2f} x", flush=True)
+        print(f"{policy:12} {batch:6} samples  {peak / 2**20:8.1f} MiB  {batch / plain if plain else 0:5.2f} x", flush=True)
         if arguments.json:
             save(arguments.json, record)
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "optimizer/lists/unused_loop_variables.hpp"
 #include "optimizer/read_step.hpp"
 #include "optimizer/rewrite/check.hpp"
 #include "optimizer/rewrite/count_samples.hpp"
@@ -54,6 +55,10 @@ finished_step finish(const GraphDef& input, GraphDef planned, const candidate& b
     result.counts_samples = count_samples(best.graph(), best.analysis, best.sizes, *best.flow, &result.graph);
   if (const std::string fault = check_output(input, result.graph); !fault.empty())
     result.fault = "what it made would be malformed: " + fault;
+  if (refused || watched || !result.fault.empty() || remove_unused_loop_variables(&result.graph) == 0)
+    return result;
+  if (const std::string fault = check_output(result.graph, result.graph); !fault.empty())
+    result.fault = "without variables that loops do not need it would be malformed: " + fault;
   return result;
 }
 

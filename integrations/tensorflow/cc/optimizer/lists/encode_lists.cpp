@@ -160,7 +160,7 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
   done.recomputed = count(list_fate::computed_again);
   if (done.changed() == 0) return done;
   *result = original;
-  list_rewriter rewrite(graph, analysis, flow, again, chosen, sizes, result);
+  list_rewriter rewrite(graph, analysis, flow, all, again, chosen, sizes, result);
   for (std::size_t k = 0; k < fates.size(); ++k) {
     const listed_block& b = analysis.lists[k];
     if (fates[k] == list_fate::encoded) rewrite.encode(static_cast<int>(k));
@@ -170,7 +170,7 @@ encoded_lists encode_lists(const GraphDef& original, const graph_view& graph, st
     done.tensors.push_back(reported(logged(graph, b, chosen[k], *sizes), fates[k]));
   }
   for (const loop_invariant& v : invariants)
-    rewrite.keep_once(v, all);
+    rewrite.keep_once(v);
   for (const list_recipe& r : again) {
     rewrite.compute_again(r);
     done.ops += static_cast<int>(r.again.size());

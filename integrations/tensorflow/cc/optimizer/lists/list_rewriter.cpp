@@ -26,6 +26,11 @@ tensor_size sized(tensorflow::DataType type, std::int64_t elements, const tensor
   return s;
 }
 
+void set_value(const tensorflow::Tensor& value, NodeDef* constant) {
+  (*constant->mutable_attr())["dtype"].set_type(value.dtype());
+  value.AsProtoTensorContent((*constant->mutable_attr())["value"].mutable_tensor());
+}
+
 std::string output_name(const std::string& node, int port) {
   return port == 0 ? node : absl::StrCat(node, ":", port);
 }
@@ -37,11 +42,12 @@ bool is_mask(const std::string& encoding) {
 }
 
 list_rewriter::list_rewriter(const graph_view& graph, const step& analysis, const control_flow& flow,
-                             const std::vector<list_recipe>& again, const std::vector<block_choice>& chosen,
-                             tensor_sizes* sizes, GraphDef* result)
+                             const loops& all, const std::vector<list_recipe>& again,
+                             const std::vector<block_choice>& chosen, tensor_sizes* sizes, GraphDef* result)
     : graph_(graph),
       step_(analysis),
       flow_(flow),
+      loops_(all),
       again_(again),
       chosen_(chosen),
       sizes_(sizes),
@@ -97,19 +103,14 @@ void list_rewriter::compute_again(const list_recipe& r) {
   empty(b);
 }
 
-void list_rewriter::keep_once(const loop_invariant& v, const loops& all) {
+void list_rewriter::keep_once(const loop_invariant& v) {
   const listed_block& b = step_.lists[at(v.list)];
   for (const int i : v.nodes)
-    copy_before_loop(i, all[v.forward]);
+    copy_before_loop(i, loops_[v.forward]);
   const source& element = b.list.element;
-  const NodeDef& like = graph_.node(all[all.loop_of(b.list.pop)].enters.front());
   NodeDef enter = made(graph_.name(b.list.pop) + "/stash_once", "Enter", b.list.pop);
   enter.add_input(output_name(once_.at(element.node), element.port));
-  auto& attrs = *enter.mutable_attr();
-  attrs["T"].set_type(b.element.size.type);
-  attrs["frame_name"] = like.attr().at("frame_name");
-  attrs["parallel_iterations"].set_i(all[all.loop_of(b.list.pop)].parallel_iterations);
-  attrs["is_constant"].set_b(true);
+  describe_enter(loops_.loop_of(b.list.pop), b.element.size.type, &enter);
   serve(v.list, add(std::move(enter), b.element.size));
   empty(b);
 }
@@ -223,10 +224,31 @@ std::string list_rewriter::any_shape(const source& shape, const NodeDef& list_op
   } else {
     minus_one.scalar<std::int32_t>()() = -1;
   }
-  (*n.mutable_attr())["dtype"].set_type(type);
-  minus_one.AsProtoTensorContent((*n.mutable_attr())["value"].mutable_tensor());
-  if (flow_.frame(like) != 0) add_control_edge(&n, graph_.name(shape.node));
-  return name = add(std::move(n), sized(type, 1, {}));
+  set_value(minus_one, &n);
+  if (flow_.frame(like) == 0) return name = add(std::move(n), sized(type, 1, {}));
+  return name = constant_of_loop(std::move(n), sized(type, 1, {}), like, shape.node);
+}
+
+std::string list_rewriter::constant_of_loop(NodeDef constant, tensor_size size, int like, int before) {
+  const int loop = flow_.frame(like);
+  const bool on_host = !absl::StrContains(constant.device(), "GPU");
+  if (loops_[loop].parent != 0 || loops_[loop].enters.empty() || !on_host) {
+    add_control_edge(&constant, graph_.name(before));
+    return add(std::move(constant), std::move(size));
+  }
+  NodeDef enter = made(constant.name() + "/stash_enter", "Enter", like);
+  enter.add_input(constant.name());
+  describe_enter(loop, constant.attr().at("dtype").type(), &enter);
+  add(std::move(constant), size);
+  return add(std::move(enter), std::move(size));
+}
+
+void list_rewriter::describe_enter(int loop, tensorflow::DataType type, NodeDef* enter) const {
+  auto& attrs = *enter->mutable_attr();
+  attrs["T"].set_type(type);
+  attrs["frame_name"] = graph_.node(loops_[loop].enters.front()).attr().at("frame_name");
+  attrs["parallel_iterations"].set_i(loops_[loop].parallel_iterations);
+  attrs["is_constant"].set_b(true);
 }
 
 int list_rewriter::gate_of(const listed_block& b) const {
@@ -272,19 +294,23 @@ const std::string& list_rewriter::dims_of(int k) {
   const bool is_raw = chosen_[at(k)].encoding.empty();
   if (const auto like = like_.find(k); size.batch_dims != 0 && like != like_.end())
     return name = dims_of(like->second);
+  const bool is_known = size.batch_dims == 0;
   NodeDef n = made(graph_.name(b.list.pop) + "/stash_dims",
-                   size.batch_dims == 0 ? "Const"
-                   : is_raw             ? "Shape"
-                                        : "StashDims",
+                   is_known ? "Const"
+                   : is_raw ? "Shape"
+                            : "StashDims",
                    b.list.pop);
   auto& attrs = *n.mutable_attr();
-  if (size.batch_dims == 0) {
+  if (is_known) {
     tensorflow::Tensor dims(tensorflow::DT_INT64, tensorflow::TensorShape({rank}));
     std::copy(size.dims.begin(), size.dims.end(), dims.vec<std::int64_t>().data());
-    attrs["dtype"].set_type(tensorflow::DT_INT64);
-    dims.AsProtoTensorContent(attrs["value"].mutable_tensor());
-    add_control_edge(&n, graph_.name(b.list.pop));
-  } else if (is_raw) {
+    set_value(dims, &n);
+    std::string& known = known_dims_[{flow_.frame(b.list.pop), n.device(), size.dims}];
+    if (known.empty())
+      known = constant_of_loop(std::move(n), sized(tensorflow::DT_INT64, rank, {}), b.list.pop, b.list.pop);
+    return name = known;
+  }
+  if (is_raw) {
     n.add_input(popped(b));
     attrs["T"].set_type(size.type);
     attrs["out_type"].set_type(tensorflow::DT_INT64);
@@ -357,9 +383,9 @@ std::string list_rewriter::input_of_copy(const source& s, const list_recipe& r,
 
 std::string list_rewriter::copy_of_constant(int constant, int pop) {
   NodeDef copy = copied_node(graph_.node(constant), names_.take(graph_.name(constant) + "/stash_again"));
-  add_control_edge(&copy, graph_.name(pop));
   const tensor_size* size = sizes_->find({constant, 0});
-  return add(std::move(copy), size == nullptr ? sized(tensorflow::DT_INT32, 0, {}) : *size);
+  return constant_of_loop(std::move(copy), size == nullptr ? sized(tensorflow::DT_INT32, 0, {}) : *size, pop,
+                          pop);
 }
 
 void list_rewriter::hold_back(int push) {

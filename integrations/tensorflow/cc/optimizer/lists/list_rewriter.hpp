@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ bool is_mask(const std::string& encoding);
 class list_rewriter {
  public:
   /// `result` holds a copy of the original.
-  list_rewriter(const graph_view& graph, const step& analysis, const control_flow& flow,
+  list_rewriter(const graph_view& graph, const step& analysis, const control_flow& flow, const loops& all,
                 const std::vector<list_recipe>& again, const std::vector<block_choice>& chosen,
                 tensor_sizes* sizes, tensorflow::GraphDef* result);
 
@@ -39,7 +40,7 @@ class list_rewriter {
   void compute_again(const list_recipe& r);
 
   /// What is the same in all iterations, computed before the loop and kept once.
-  void keep_once(const loop_invariant& v, const loops& all);
+  void keep_once(const loop_invariant& v);
 
   /// A list of which only shapes are asked, and these are known.
   void drop(int k);
@@ -73,6 +74,12 @@ class list_rewriter {
 
   std::string any_shape(const source& shape, const tensorflow::NodeDef& list_op, int like);
 
+  // A constant that all iterations of the loop of `like` read: it is made once, outside of the loop. In loops
+  // within loops and on devices, each iteration makes it after `before`.
+  std::string constant_of_loop(tensorflow::NodeDef constant, tensor_size size, int like, int before);
+
+  void describe_enter(int loop, tensorflow::DataType type, tensorflow::NodeDef* enter) const;
+
   // The gradient that the reader meets whose turn comes first, also among those of what is computed again
   // from this list; -1: nothing says when that is.
   int gate_of(const listed_block& b) const;
@@ -102,6 +109,7 @@ class list_rewriter {
   const graph_view& graph_;
   const step& step_;
   const control_flow& flow_;
+  const loops& loops_;
   const std::vector<list_recipe>& again_;
   const std::vector<block_choice>& chosen_;
   tensor_sizes* sizes_;
@@ -115,7 +123,9 @@ class list_rewriter {
   std::map<int, std::string> once_;                           // copies before the loop, by node
   std::map<int, std::string> empty_;                          // by the list that it stands for
   std::map<int, std::string> decoders_, dims_, narrow_dims_;  // by list
-  std::map<std::pair<int, bool>, std::string> any_shapes_;    // by the node of the shape that was given
+  // By loop, device and dimensions.
+  std::map<std::tuple<int, std::string, std::vector<std::int64_t>>, std::string> known_dims_;
+  std::map<std::pair<int, bool>, std::string> any_shapes_;  // by the node of the shape that was given
 };
 
 }  // namespace stash_tf
