@@ -97,8 +97,6 @@ Struct read(std::string_view function, const argument_name& argument, const Stru
     std::memcpy(&known, from, size);
   }
   if constexpr (requires { known.reserved; }) check_reserved(function, argument, "reserved", known.reserved);
-  if constexpr (requires { known.reserved_end; })
-    check_reserved(function, argument, "reserved_end", known.reserved_end);
   return known;
 }
 

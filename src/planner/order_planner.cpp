@@ -88,15 +88,16 @@ plan plan_in_any_order(const graph& g, const plan_options& options) {
   own.order = op_order::keep;
   ordered_graph other = ordered_for_memory(g, options);
   if (other.planned_op.empty()) return make_plan(g, own);
-  std::optional<error> refusal;
-  std::optional<plan> given = plan_within(g, own, refusal);
-  std::optional<plan> changed = plan_within(other.network, own, refusal);
+  std::optional<error> refused_given, refused_changed;
+  std::optional<plan> given = plan_within(g, own, refused_given);
+  std::optional<plan> changed = plan_within(other.network, own, refused_changed);
   if (changed && (!given || is_better(*changed, *given, options))) {
     changed->planned_op = std::move(other.planned_op);
     return std::move(*changed);
   }
   if (given) return std::move(*given);
-  throw *refusal;  // of the order that needs less
+  // The order was found for plans that move nothing: with swap it may need more than the given one.
+  throw options.swap ? *refused_given : *refused_changed;
 }
 
 }  // namespace stash::planner

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "executor/training_support.hpp"
+#include "planner/graph/random_order.hpp"
 #include "support/test_depth.hpp"
 
 namespace stash::executor::testing {
@@ -101,6 +102,14 @@ TEST_P(lossless, least_memory) {
   const auto t = make_trainer(graph_of(GetParam(), 1), make_options(planner::policy::lossless));
   const planner::plan_sizes& sizes = t->current().current_plan().sizes;
   EXPECT_LT(sizes.planned_peak, sizes.baseline_peak);
+  expect_identical(unplanned(GetParam(), 1), train(*t, steps));
+}
+
+TEST_P(lossless, ops_in_another_order) {
+  const planner::graph& tape = graph_of(GetParam(), 1);
+  trainer_options o = make_options(planner::policy::lossless);
+  o.plan.order = planner::op_order::memory;
+  const auto t = make_trainer(planner::reordered(tape, planner::testing::random_order(tape, 1)), o);
   expect_identical(unplanned(GetParam(), 1), train(*t, steps));
 }
 

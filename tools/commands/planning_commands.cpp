@@ -83,6 +83,7 @@ void add_plan(CLI::App& app, action& chosen) {
   const auto o = std::make_shared<options>();
   o->source.declare(*command, true);
   o->plan.declare(*command);
+  o->plan.declare_order(*command);
   command->add_option("-o,--output", o->output, "write the plan")->type_name("FILE")->check(some_text());
   command->add_option("--json", o->json, "write the figures")->type_name("FILE")->check(some_text());
   command->add_flag("--no-layout", o->no_layout,

@@ -347,11 +347,13 @@ void add_train(CLI::App& app, action& chosen) {
   const auto o = std::make_shared<train_options>();
   o->training.declare(*command);
   o->plan.declare(*command);
+  o->plan.declare_order(*command);
   command->add_option("--plan", o->plan_file, "run this plan.json (its policy, batch and threads)")
       ->type_name("FILE")
       ->check(some_text())
       ->excludes("--policy")
       ->excludes("--budget")
+      ->excludes("--order")
       ->excludes("--force")
       ->excludes("--machine")
       ->excludes("--values")

@@ -365,11 +365,6 @@ void plan_source::declare(CLI::App& command) {
                   "default: as little as possible, with --machine its memory")
       ->type_name("SIZE")
       ->check(some_text());
-  command
-      .add_option("--order", order,
-                  "order of the ops: keep, or memory (another one with the same bits, where that needs less)")
-      ->type_name("ORDER")
-      ->capture_default_str();
   command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal")
       ->type_name("ENCODING")
       ->check(some_text());
@@ -398,6 +393,14 @@ void plan_source::declare(CLI::App& command) {
       ->capture_default_str()
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   command_ = &command;
+}
+
+void plan_source::declare_order(CLI::App& command) {
+  command
+      .add_option("--order", order,
+                  "order of the ops: keep, or memory (another one with the same bits, where that needs less)")
+      ->type_name("ORDER")
+      ->capture_default_str();
 }
 
 void plan_source::check() const {

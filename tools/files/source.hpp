@@ -88,6 +88,8 @@ struct plan_source {
 
   /// The application must outlive this.
   void declare(CLI::App& command);
+  /// In addition --order, for commands that make one plan.
+  void declare_order(CLI::App& command);
   /// The options without a budget.
   planner::plan_options options(int threads, const std::string& machine_note) const;
   /// Throws error(invalid_argument) for an unknown policy or encoding, a malformed budget, or options that
