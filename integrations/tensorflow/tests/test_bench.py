@@ -8,6 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "bench"))
 
+import executed_nodes  # noqa: E402
 import seq2seq_batch  # noqa: E402
 
 
@@ -31,6 +32,15 @@ def test_the_largest_batch_is_the_last_within_the_limit(peak_of, first, limit):
     assert batch + 1 in measured and measured[batch + 1] > limit
 
 
+@pytest.mark.parametrize("multiple", (2, 16))
+@pytest.mark.parametrize("limit", (1089, 4000, 20000))
+def test_the_largest_multiple_is_the_last_within_the_limit(multiple, limit):
+    batch, peak, measured = seq2seq_batch.largest_batch(line, limit, 40, multiple)
+    assert batch == max((each for each in range(multiple, 1000, multiple) if line(each) <= limit), default=0)
+    assert peak == (line(batch) if batch else 0)
+    assert all(each % multiple == 0 for each in measured)
+
+
 def test_few_batches_are_measured_where_the_peak_is_a_line():
     _, _, measured = seq2seq_batch.largest_batch(line, 20000, 16)
     assert len(measured) <= 5
@@ -40,3 +50,11 @@ def test_wrong_numbers_are_refused(capsys):
     with pytest.raises(SystemExit):
         seq2seq_batch.parse_arguments(["--peak", "0"])
     assert "--peak: expected 1 or more, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_loops_run_fewer_nodes_where_lists_stay_empty():
+    """Constants are made once, and variables of lists that nothing reads leave the loop."""
+    plain, kept = (executed_nodes.executed("lstm_stack", policy, steps=2) for policy in ("none", "lossless"))
+    assert 0 < sum(kept.values()) < sum(plain.values())
+    assert kept["Merge"] < plain["Merge"]
