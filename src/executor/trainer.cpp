@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/baselines/policies.hpp"
 #include "stash/error.hpp"
 
 namespace stash::executor {
@@ -22,6 +23,9 @@ planner::plan plan_for_densities(const planner::graph& g, planner::plan_options 
   options.budget_bytes = 0;
   options.model.reset();
   options.swap = false;
+  // A policy that only moves maps has no plan without a machine, and stores none of them in a sparse form.
+  if (planner::has_rule(options.chosen_policy) && options.chosen_policy != planner::policy::gist)
+    options.chosen_policy = planner::policy::none;
   return planner::make_plan(g, options);
 }
 

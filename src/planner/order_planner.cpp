@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "encoders/message.hpp"
+#include "planner/baselines/policies.hpp"
 #include "planner/graph/op_order.hpp"
 #include "planner/memory/order_search.hpp"
 #include "stash/error.hpp"
@@ -24,9 +25,7 @@ plan_options options_for_order(const plan_options& options) {
   o.swap = false;
   o.budget_bytes = 0;
   o.lay_out = false;
-  const bool rule = options.chosen_policy == policy::gist || options.chosen_policy == policy::swap_only ||
-                    options.chosen_policy == policy::lms || options.chosen_policy == policy::layrub;
-  if (rule) {
+  if (has_rule(options.chosen_policy)) {
     o.chosen_policy = policy::none;
     o.values.clear();
   }
