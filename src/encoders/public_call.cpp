@@ -29,13 +29,14 @@ const error& no_memory() {
 [[maybe_unused]] const error& made_early = no_memory();
 
 bool rounds_to_nearest() noexcept {
+#if defined(__x86_64__)
+  // fegetround() would look at the mode of another unit, which is for long double: nothing here computes with
+  // it.
+  return _MM_GET_ROUNDING_MODE() == _MM_ROUND_NEAREST;
+#else
 #if defined(__SSE2__)
-  // fegetround() looks at another unit's mode there.
   if (_MM_GET_ROUNDING_MODE() != _MM_ROUND_NEAREST) return false;
 #endif
-#if defined(__x86_64__)
-  return true;  // nothing here computes with long double, which that other unit is for
-#else
   return std::fegetround() == FE_TONEAREST;
 #endif
 }
